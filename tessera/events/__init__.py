@@ -1,0 +1,1 @@
+"""Change events: what a source says happened to one of its documents."""

@@ -1,0 +1,1 @@
+"""The index of one generation: analyzer, segments, merges."""
