@@ -1,0 +1,1 @@
+"""Sources: named origins of documents and logs, and the connectors that turn them into change events."""
