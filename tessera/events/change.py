@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 MediaType = Literal["text/markdown", "text/plain", "text/x-run-log", "text/x-ci-log"]
@@ -38,7 +38,8 @@ class Upsert:
     """The whole content of one document at one revision.
 
     ``revision`` is None where the log gives it. ``access`` is None where the source's default applies.
-    ``undecodable`` lists the byte ranges that stand as U+FFFD in ``content``.
+    ``undecodable`` lists the byte ranges that stand as U+FFFD in ``content``; ``raw`` is what a connector
+    read where there are any, to be sent as ``content_base64``.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Upsert:
     access: tuple[str, ...] | None
     occurred_at: str | None = None
     undecodable: tuple[ByteRange, ...] = ()
+    raw: bytes | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Append:
     access: tuple[str, ...] | None = None
     occurred_at: str | None = None
     undecodable: tuple[ByteRange, ...] = ()
+    raw: bytes | None = field(default=None, compare=False, repr=False)
 
 
 Change = Upsert | Delete | Append

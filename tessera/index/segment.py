@@ -7,6 +7,7 @@ follows the order that breaks ties of scores.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,6 +80,26 @@ class Segment:
     term_start: I64
     posting_chunk: U32
     posting_tf: U32
+
+    @property
+    def chunks(self) -> int:
+        """C, the number of chunks."""
+        return len(self.columns)
+
+    def column(self, name: str) -> U32:
+        """One column of :data:`COLUMNS`, C values (a view)."""
+        return self.columns[:, COLUMNS.index(name)]
+
+    def document_row(self, source: str, doc_id: str) -> int | None:
+        """The row of a document in ``documents``, None where it has no chunk here."""
+        row = bisect_left(self.documents, (source, doc_id))
+        if row < len(self.documents) and self.documents[row][:2] == (source, doc_id):
+            return row
+        return None
+
+    def document_starts(self) -> I64:
+        """D + 1 offsets into the chunks: document d has those from ``[d]`` to before ``[d + 1]``."""
+        return np.searchsorted(self.column("document"), np.arange(len(self.documents) + 1)).astype(np.int64)
 
 
 COLUMNS = (

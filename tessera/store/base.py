@@ -33,6 +33,11 @@ class ShardId(NamedTuple):
         return f"{self.topic}/{self.partition}"
 
 
+def deadletter_blob(deadletter_id: str) -> str:
+    """Id of the blob that holds a dead letter's bytes: stage and keep it under this id."""
+    return f"deadletter/{deadletter_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where a shard stands.

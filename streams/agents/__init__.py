@@ -1,0 +1,1 @@
+"""One agent per change topic, so that slow logs never hold documents back."""

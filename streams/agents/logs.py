@@ -1,0 +1,22 @@
+"""The agent of logs: documents that grow by appends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faust.types import AgentT, AppT, StreamT
+
+from streams.batches import consume
+from streams.ownership import Ownership
+from tessera.events.topics import LOGS
+from tessera.limits import Limits
+
+
+def attach(app: AppT[Any], ownership: Ownership, limits: Limits) -> AgentT[Any]:
+    """Add the agent of ``tessera.logs`` to the app and return it."""
+
+    async def logs(stream: StreamT[Any]) -> None:
+        await consume(stream, app, ownership, limits)
+
+    topic = app.topic(LOGS, key_type=bytes, value_type=bytes)
+    return app.agent(topic, name="logs")(logs)

@@ -1,0 +1,158 @@
+"""From a stream's queue to commits: the body of both agents.
+
+Events are drained into micro-batches, grouped by shard, applied, and acknowledged whatever came of them:
+Kafka's offset is a hint, the applied offset in the store is the truth. An event that is never acknowledged
+would hold the next rebalance for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faust.types import AppT, EventT, StreamT
+
+from streams.ownership import Admission, OwnedShard, Ownership
+from tessera import metrics
+from tessera.errors import FencedError, SequenceError
+from tessera.events.change import Record
+from tessera.failpoints import failpoint
+from tessera.limits import Limits
+from tessera.shards.writer import BatchReport
+from tessera.store.base import ShardId
+
+logger = logging.getLogger(__name__)
+
+LINGER_STEP_S = 0.005
+"""How often an empty queue is looked at while a batch lingers: adds at most this to an event's freshness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Events taken from a queue; ``ended`` says that the stream is being stopped."""
+
+    events: Sequence[EventT[Any]]
+    ended: bool
+
+
+async def consume(stream: StreamT[Any], app: AppT[Any], ownership: Ownership, limits: Limits) -> None:
+    """Drain the stream until it is stopped. No exception but a cancellation leaves this function."""
+    queue = stream.channel.queue
+    ended = False
+    while not ended:
+        drained = await drain(queue, limits.batch_records, limits.batch_linger_s)
+        ended = drained.ended
+        for event in drained.events:
+            app.consumer.track_message(event.message)
+        try:
+            await apply(drained.events, app.consumer_generation_id, ownership)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must see the process end
+            ownership.fatal(error)
+        finally:
+            for event in drained.events:
+                event.ack()
+        failpoint("batch.acked")
+
+
+async def drain(queue: asyncio.Queue[EventT[Any]], limit: int, linger_s: float) -> Drained:
+    """Wait for one event, then take what comes within ``linger_s``, up to ``limit`` events."""
+    clock = asyncio.get_running_loop().time
+    events: list[EventT[Any]] = []
+    try:
+        events.append(await queue.get())
+        deadline = clock() + linger_s
+        while len(events) < limit:
+            try:
+                events.append(queue.get_nowait())
+            except asyncio.QueueEmpty:
+                left_s = deadline - clock()
+                if left_s <= 0:
+                    break
+                await asyncio.sleep(min(left_s, LINGER_STEP_S))
+    except StopAsyncIteration:
+        return Drained(events, ended=True)
+    return Drained(events, ended=False)
+
+
+async def apply(events: Iterable[EventT[Any]], generation: int, ownership: Ownership) -> None:
+    """Apply events of this ``generation`` of the consumer group, one commit per shard.
+
+    Events of an older one are dropped: their shards have been claimed and sought anew since.
+    """
+    batches: dict[ShardId, list[Record]] = {}
+    for event in events:
+        message = event.message
+        if message.generation_id == generation:
+            shard = ShardId(message.topic, message.partition)
+            batches.setdefault(shard, []).append(_record(message))
+    await asyncio.gather(*(_apply_shard(ownership, shard, records) for shard, records in batches.items()))
+
+
+async def _apply_shard(ownership: Ownership, shard: ShardId, records: Sequence[Record]) -> None:
+    owned = ownership[shard]
+    if owned is None or owned.refusal is not None or owned.halted:
+        return
+    admitted: list[Record] = []
+    verdict = Admission.APPLY
+    for record in records:
+        expected = owned.next_offset
+        verdict = owned.admit(record.offset)
+        if verdict is Admission.APPLY:
+            admitted.append(record)
+            if record.offset != expected:
+                _report_hole(shard, expected, record.offset)
+        elif verdict in (Admission.REREAD, Admission.REJOIN):
+            break
+    if admitted:
+        await _write(ownership, owned, admitted)
+    if verdict is Admission.REREAD and ownership.current(owned):
+        metrics.REREADS.labels(*shard).inc()
+        logger.warning("%s: offset %d came out of turn; reading again", shard, owned.next_offset)
+        await ownership.group.seek(shard, owned.next_offset)
+    elif verdict is Admission.REJOIN:
+        await ownership.halt(owned, "the log began again before what was read last")
+
+
+async def _write(ownership: Ownership, owned: OwnedShard, records: Sequence[Record]) -> None:
+    failpoint("batch.received")
+    try:
+        report = await ownership.persist(
+            "write", owned.shard, lambda: ownership.current(owned), lambda: owned.writer.write(records)
+        )
+    except (FencedError, SequenceError) as error:
+        await ownership.halt(owned, error)
+        return
+    if report is not None:
+        _count(owned, report)
+
+
+def _record(message: Any) -> Record:
+    headers = tuple((name, value or b"") for name, value in message.headers or ())
+    timestamp_ms = int(message.timestamp * 1000) if message.timestamp else 0
+    return Record(
+        message.topic, message.partition, message.offset, message.key, message.value, headers, timestamp_ms
+    )
+
+
+def _report_hole(shard: ShardId, expected: int, offset: int) -> None:
+    metrics.LOG_GAPS.labels(*shard).inc()
+    logger.error("%s: the log has no records from offset %d to %d; going on", shard, expected, offset - 1)
+
+
+def _count(owned: OwnedShard, report: BatchReport) -> None:
+    topic = owned.shard.topic
+    metrics.RECORDS.labels(topic).inc(report.records - report.duplicates)
+    metrics.DUPLICATES.labels(topic).inc(report.duplicates)
+    metrics.STALE.labels(topic).inc(report.stale)
+    for reason in report.reasons:
+        metrics.DEADLETTERS.labels(topic, reason).inc()
+    metrics.CHUNKS_ADDED.labels(topic).inc(report.chunks_added)
+    metrics.BATCH_SECONDS.labels(topic).observe(report.seconds)
+    metrics.BATCH_RECORDS.labels(topic).observe(report.records)
+    freshness = metrics.FRESHNESS_SECONDS.labels(topic)
+    for seconds in report.freshness_s:
+        freshness.observe(seconds)
+    metrics.APPLIED_OFFSET.labels(*owned.shard).set(owned.writer.head.applied)

@@ -1,0 +1,131 @@
+"""Faust's Kafka transport, with the store's applied offset in the place of Kafka's committed one.
+
+Faust seeks once after each assignment, in :meth:`Consumer.seek_to_committed`. Everything here hangs on that
+one call: a seek made anywhere else is undone by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ConsumerMessage, Message
+
+from tessera.store.base import ShardId
+
+logger = logging.getLogger(__name__)
+
+POLL_TIMEOUT_S = 1.0
+HINT_TIMEOUT_S = 3.0
+"""A commit to a broker that is away would otherwise hold up a rebalance or the end of the process."""
+
+
+class Consumer(driver.Consumer):  # type: ignore[misc]
+    """Reads from the applied offset on, commits it to Kafka as a hint, and drains fetched records fast."""
+
+    logger = logging.getLogger("faust.consumer")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._hinted: dict[TP, int] = {}
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Seek every owned partition to the record after its applied one; return those positions."""
+        ownership = self.app.ownership
+        positions: dict[TP, int] = {}
+        for tp in self.assignment():
+            position = ownership.position(ShardId(tp.topic, tp.partition))
+            if position is not None:
+                positions[tp] = position
+        await self.seek_wait(positions)
+        return positions
+
+    async def seek_shard(self, shard: ShardId, offset: int) -> None:
+        """Read one assigned partition from ``offset`` on."""
+        await self.seek_wait({TP(*shard): offset})
+
+    async def request_rejoin(self) -> None:
+        """Take the standard path to a new assignment, as if the broker had asked for it."""
+        await self._thread.call_thread(self._thread._ensure_consumer()._coordinator.request_rejoin)
+
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
+        """Commit the applied offsets that moved since, as a hint for dashboards that show Kafka's lag."""
+        assigned = self.assignment()
+        hints: dict[TP, int] = {}
+        for owned in self.app.ownership.owned:
+            tp, offset = TP(*owned.shard), owned.writer.head.applied + 1
+            if tp in assigned and offset > 0 and self._hinted.get(tp) != offset:
+                hints[tp] = offset
+        if hints:
+            await self._thread.call_thread(self._hint, hints)
+        return True
+
+    async def _hint(self, hints: Mapping[TP, int]) -> None:
+        offsets = {TopicPartition(*tp): OffsetAndMetadata(offset, "") for tp, offset in hints.items()}
+        try:
+            await asyncio.wait_for(self._thread._ensure_consumer().commit(offsets), HINT_TIMEOUT_S)
+        except (KafkaError, TimeoutError) as error:
+            logger.info("the broker did not take the offsets to show as committed: %r", error)
+        else:
+            self._hinted.update(hints)
+
+    def ack(self, message: Message) -> bool:
+        """Note that a message is done with. What was applied is in the store, so no offset is kept here."""
+        if message.acked:
+            return False
+        message.acked = True
+        self._unacked_messages.discard(message)
+        waiting = self._waiting_for_ack
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+        return True
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Nothing: Faust's check for stalled streams counts acknowledged offsets, which stand still here."""
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        try:
+            while not (self.should_stop or fetcher.should_stop):
+                await self._drain_once()
+        except (*self.consumer_stopped_errors, asyncio.CancelledError):
+            if not self.transport.app.should_stop:
+                raise
+
+    async def _drain_once(self) -> None:
+        # Faust's own drain makes two tasks for every message, to stop waiting for a full queue when the flow
+        # is suspended. Here only a message that meets a full queue pays for that.
+        records, _ = await self._wait_next_records(POLL_TIMEOUT_S)
+        await asyncio.sleep(0)
+        if not records or self.should_stop:
+            return
+        generation = self.app.consumer_generation_id
+        for tp, record in self.scheduler.iterate(records):
+            if not self.flow_active or self.app.consumer_generation_id != generation:
+                # The rest was fetched and will not be delivered: it must be fetched again.
+                await self._seek_again()
+                return
+            await self._deliver(self._to_message(tp, record))
+
+    async def _deliver(self, message: ConsumerMessage) -> None:
+        channels = self.app.topics._tp_index.get(message.tp, ())
+        if any(channel.queue.full() for channel in channels):
+            await self.wait_first(self.callback(message), self.suspend_flow.wait())
+        else:
+            await self.callback(message)
+
+    async def _seek_again(self) -> None:
+        try:
+            await self.perform_seek()
+        except (KafkaError, TimeoutError) as error:
+            logger.info("could not seek while the group rebalances: %r", error)
+
+
+class Transport(driver.Transport):  # type: ignore[misc]
+    """The aiokafka transport with this consumer."""
+
+    Consumer = Consumer

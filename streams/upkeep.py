@@ -1,0 +1,89 @@
+"""What a worker does for its shards besides batches: heads checked, merges, dead letters, refused logs.
+
+Each shard has its own round about once a second, so that one that is slow holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from streams.ownership import CheckLogs, OwnedShard, Ownership
+from tessera import metrics
+from tessera.errors import FencedError, SequenceError, TesseraError
+from tessera.shards.writer import Produce
+from tessera.store.base import ShardId, ShardStore
+
+logger = logging.getLogger(__name__)
+
+ROUND_S = 1.0
+"""Bounds how long an idle worker takes to notice that the store lost data, or that a log was adopted."""
+
+Highwater = Callable[[ShardId], int | None]
+
+
+class Upkeep:
+    """Rounds over all owned shards until cancelled."""
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        store: ShardStore,
+        check_logs: CheckLogs,
+        produce: Produce,
+        highwater: Highwater,
+    ) -> None:
+        self._ownership = ownership
+        self._store = store
+        self._check_logs = check_logs
+        self._produce = produce
+        self._highwater = highwater
+
+    async def run(self) -> None:
+        """Make rounds for ever; an unknown error ends the process."""
+        try:
+            while True:
+                await self.round()
+                await asyncio.sleep(ROUND_S)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must see the process end
+            self._ownership.fatal(error)
+
+    async def round(self) -> None:
+        """Look after every shard once."""
+        current = [owned for owned in self._ownership.owned if self._ownership.current(owned)]
+        await asyncio.gather(*(self._look_after(owned) for owned in current))
+
+    async def _look_after(self, owned: OwnedShard) -> None:
+        try:
+            if owned.refusal is not None:
+                await self._reconsider(owned)
+            elif not owned.halted:
+                await owned.writer.tick()
+            delivered = await owned.writer.deliver(self._produce)
+        except (FencedError, SequenceError) as error:
+            await self._ownership.halt(owned, error)
+            return
+        except TesseraError as error:
+            if not error.retriable:
+                raise
+            metrics.RETRIES.labels("upkeep").inc()
+            logger.warning("%s: upkeep waits: %s", owned.shard, error)
+            return
+        metrics.DEADLETTERS_DELIVERED.labels(owned.shard.topic).inc(delivered)
+        self._show_lag(owned)
+
+    async def _reconsider(self, owned: OwnedShard) -> None:
+        claimed = owned.writer.head
+        head = await self._store.head(owned.shard)
+        if head is None or (head.epoch, head.fence) != (claimed.epoch, claimed.fence):
+            await self._ownership.halt(owned, "its log was adopted")
+            return
+        states = await self._check_logs({owned.shard: claimed})
+        if states[owned.shard].verdict != "foreign":
+            await self._ownership.halt(owned, "its log continues what was applied again")
+
+    def _show_lag(self, owned: OwnedShard) -> None:
+        end = self._highwater(owned.shard)
+        if end is not None and self._ownership.current(owned):
+            metrics.LAG.labels(*owned.shard).set(max(0, end - owned.writer.head.applied - 1))

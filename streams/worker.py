@@ -1,0 +1,171 @@
+"""One worker process: checks its servers, joins the consumer group, stops cleanly or at once.
+
+Exit status: 0 after SIGTERM or SIGINT, 1 where it could not start (one line says why), 70 where something
+unknown happened; a supervisor starts it again then, and it reads again from the applied offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from faust.types import TP
+from prometheus_client import start_http_server
+
+from streams.app import StreamApp, build_app
+from streams.deadletters import DeadLetterProducer
+from streams.upkeep import Upkeep
+from tessera.errors import SettingsError, TesseraError
+from tessera.events.topics import CHANGE_TOPICS
+from tessera.kafka.admin import ensure_topics
+from tessera.kafka.probe import LogState, probe_log
+from tessera.limits import Limits
+from tessera.settings import Settings, load_settings
+from tessera.shards.generations import bootstrap
+from tessera.shards.writer import ShardWriter
+from tessera.store.base import Head, ShardId, ShardStore
+from tessera.store.connect import connect
+
+logger = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+EXIT_UNKNOWN = 70
+STOP_TIMEOUT_S = 20.0
+"""After a signal; whatever is not finished then is read again by the next owner."""
+
+
+def main() -> int:
+    """Run a worker with the settings found in the environment and the settings file."""
+    configure_logging()
+    try:
+        return asyncio.run(run(load_settings()))
+    except TesseraError as error:
+        print(f"tessera worker: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def configure_logging() -> None:
+    """Log to standard error: this project's lines from INFO on, those of Faust and Kafka from WARNING on."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    for name in ("tessera", "streams"):
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+def end_process(error: BaseException) -> NoReturn:
+    """Log the error and end the process without committing anything further."""
+    logger.critical("unknown error, ending the process", exc_info=error)
+    logging.shutdown()
+    os._exit(EXIT_UNKNOWN)
+
+
+async def run(settings: Settings) -> int:
+    """Run a worker until SIGTERM or SIGINT; returns the exit status."""
+    store = connect(settings.redis, settings.namespace)
+    try:
+        await store.ping()
+        topics = await ensure_topics(settings.broker, settings.partitions)
+        partitions = {topic: topics[topic] for topic in CHANGE_TOPICS}
+        await bootstrap(store, partitions)
+        _serve_metrics(settings)
+        return await _work(settings, store, partitions)
+    finally:
+        await store.close()
+
+
+async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, int]) -> int:
+    limits = Limits(
+        max_document_bytes=settings.max_document_bytes, tombstone_horizon_s=settings.tombstone_horizon_s
+    )
+
+    def make_writer(shard: ShardId) -> ShardWriter:
+        return ShardWriter(
+            store, shard, partitions=partitions[shard.topic], catalog=settings.catalog, limits=limits
+        )
+
+    async def prepare() -> None:
+        await bootstrap(store, partitions)
+
+    async def check_logs(heads: Mapping[ShardId, Head]) -> Mapping[ShardId, LogState]:
+        return await probe_log(
+            settings.broker, {shard: (head.applied, head.record_digest) for shard, head in heads.items()}
+        )
+
+    app = build_app(
+        settings.broker,
+        settings.namespace,
+        embedded=settings.embedded,
+        limits=limits,
+        prepare=prepare,
+        make_writer=make_writer,
+        check_logs=check_logs,
+        fatal=end_process,
+    )
+    produce = DeadLetterProducer(settings.broker)
+    upkeep = Upkeep(app.ownership, store, check_logs, produce, lambda shard: _highwater(app, shard))
+    stop = _stop_on_signals()
+    start = asyncio.create_task(app.start())
+    rounds = asyncio.create_task(upkeep.run())
+    try:
+        await _until_stopped(app, start, stop)
+    finally:
+        rounds.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(app.stop(), STOP_TIMEOUT_S)
+        start.cancel()
+        await asyncio.gather(start, rounds, return_exceptions=True)
+        await produce.close()
+    if app.crash_reason is not None:
+        end_process(app.crash_reason)
+    logger.info("stopped")
+    return 0
+
+
+async def _until_stopped(app: StreamApp, start: asyncio.Task[Any], stop: asyncio.Event) -> None:
+    crashed = asyncio.create_task(app._crashed.wait())
+    stopped = asyncio.create_task(stop.wait())
+    waiting = {crashed, stopped, start}
+    try:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if done == {start}:
+            await start
+            logger.info("ready")
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        crashed.cancel()
+        stopped.cancel()
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def _highwater(app: StreamApp, shard: ShardId) -> int | None:
+    tp = TP(*shard)
+    if tp not in app.consumer.assignment():
+        return None
+    highwater: int | None = app.consumer.highwater(tp)
+    return highwater
+
+
+def _serve_metrics(settings: Settings) -> None:
+    if not settings.metrics_port:
+        return
+    try:
+        start_http_server(settings.metrics_port, addr=settings.host)
+    except OSError as error:
+        raise SettingsError(
+            f"{settings.host}:{settings.metrics_port}: cannot serve metrics there ({error.strerror}): "
+            "choose another TESSERA_METRICS_PORT, or unset it"
+        ) from None

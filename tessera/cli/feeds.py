@@ -1,0 +1,142 @@
+"""Folders that feed the index: compared with it once, then watched."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from tessera.documents.held import held_documents
+from tessera.errors import EventError, SourceError, TesseraError
+from tessera.events.change import Change, Delete
+from tessera.events.topics import topic_of
+from tessera.kafka.publisher import Position, Publisher
+from tessera.sources.catalog import SourceDeclaration
+from tessera.sources.folder import FolderSource
+from tessera.store.base import ShardId, ShardStore
+
+BATCH_CHANGES = 128
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 10.0
+"""How long a feed waits before it begins anew, while the broker or the index cannot be reached."""
+
+
+class Published(NamedTuple):
+    """One change that the broker has; ``sent_at`` is the monotonic time in seconds before it was sent."""
+
+    change: Change
+    position: Position
+    sent_at: float
+
+
+@dataclass(slots=True)
+class FeedReport:
+    """What one feed has done so far. ``problems`` are files that could not be published, and why."""
+
+    source: str
+    published: int = 0
+    deleted: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    trouble: str = ""
+
+
+class Feed:
+    """Publishes what one folder holds and the index does not. ``on_published`` sees every batch."""
+
+    def __init__(
+        self,
+        path: Path,
+        declaration: SourceDeclaration,
+        store: ShardStore,
+        publisher: Publisher,
+        max_document_bytes: int,
+        on_published: Callable[[Sequence[Published]], None] = lambda _: None,
+    ) -> None:
+        self.path = path
+        self.declaration = declaration
+        self.report = FeedReport(declaration.name)
+        self._store = store
+        self._publisher = publisher
+        self._max_document_bytes = max_document_bytes
+        self._on_published = on_published
+
+    async def once(self, *, watching: bool = False) -> FolderSource:
+        """Bring the index up to the folder and return the source, ready to be watched."""
+        source = FolderSource(self.path, self.declaration, max_document_bytes=self._max_document_bytes)
+        held = await held_documents(self._store, self.declaration.name, await self._shards())
+        changes = iter(source.initial(held, watching=watching))
+        while batch := await asyncio.to_thread(lambda: list(islice(changes, BATCH_CHANGES))):
+            await self._publish(batch)
+        self._note(source)
+        return source
+
+    async def forever(self) -> AsyncIterator[FeedReport]:
+        """Bring the index up to the folder, then follow it; yields the report whenever there is news.
+
+        What fails is tried again from the comparison on, after a pause that grows: nothing is lost by that,
+        since the index itself is what the folder is compared with.
+        """
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                source = await self.once(watching=True)
+                self.report.trouble, pause_s = "", FIRST_PAUSE_S
+                yield self.report
+                async for batch in source.changes():
+                    await self._publish(batch)
+                    self._note(source)
+                    yield self.report
+            except TesseraError as error:
+                self.report.trouble = str(error)
+                yield self.report
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _publish(self, batch: Sequence[Change]) -> None:
+        try:
+            await self._send(batch)
+        except EventError:
+            # One file is at fault; those beside it must not wait for it.
+            for change in batch:
+                try:
+                    await self._send([change])
+                except EventError as error:
+                    self.report.problems[change.doc_id] = str(error)
+
+    async def _send(self, batch: Sequence[Change]) -> None:
+        sent_at = time.monotonic()
+        positions = await self._publisher.publish_many(batch)
+        self.report.published += len(batch)
+        self.report.deleted += sum(isinstance(change, Delete) for change in batch)
+        for change in batch:
+            self.report.problems.pop(change.doc_id, None)
+        self._on_published([Published(*pair, sent_at) for pair in zip(batch, positions, strict=True)])
+
+    def _note(self, source: FolderSource) -> None:
+        for problem in source.problems:
+            self.report.problems[problem.path] = problem.reason
+
+    async def _shards(self) -> list[ShardId]:
+        topic = topic_of(self.declaration.kind)
+        return [ShardId(topic, number) for number in range((await self._store.topics()).get(topic, 0))]
+
+
+def check_folder(path: Path) -> Path:
+    """The folder, absolute; :class:`SourceError` where it is none."""
+    if not path.is_dir():
+        raise SourceError(f"{path} is not a folder: give one that holds the source's files")
+    return path.resolve()
+
+
+def unpublished(reports: Iterable[FeedReport]) -> list[str]:
+    """One line per file that could not be published."""
+    return [
+        f"{report.source}: {name}: {why}"
+        for report in reports
+        for name, why in sorted(report.problems.items())
+    ]

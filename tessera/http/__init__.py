@@ -1,0 +1,1 @@
+"""The HTTP service: search, change events, documents, status, metrics."""

@@ -1,0 +1,30 @@
+"""Cutting texts into chunks with exact provenance.
+
+:func:`chunk_text` cuts documents and run logs at blank lines, :func:`parse_log_chunks` cuts CI runner logs
+at messages. Both are pure. Offsets are code points of the source, spans half-open; lines count from 1,
+inclusive. :class:`Resume` lets a log that grows be cut from its last chunk on.
+"""
+
+from __future__ import annotations
+
+from tessera.ingestion.chunk import Chunk, Parse, Span, build_chunks
+from tessera.ingestion.coverage import UncoveredRange, uncovered_ranges
+from tessera.ingestion.lines import lf_lines
+from tessera.ingestion.paragraph import chunk_text, parse_paragraphs
+from tessera.ingestion.resume import Resume
+from tessera.ingestion.runner import parse_log_chunks, parse_messages
+
+__all__ = [
+    "Chunk",
+    "Parse",
+    "Resume",
+    "Span",
+    "UncoveredRange",
+    "build_chunks",
+    "chunk_text",
+    "lf_lines",
+    "parse_log_chunks",
+    "parse_messages",
+    "parse_paragraphs",
+    "uncovered_ranges",
+]

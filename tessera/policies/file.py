@@ -1,0 +1,72 @@
+"""Policies by name, and policies from TOML files."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tessera.errors import PolicyError
+from tessera.policies.policy import ChunkPolicy, TextPolicy
+
+BUILT_IN: Final = {"paragraph": ChunkPolicy("paragraph")}
+"""The policies that can be named instead of a file."""
+
+_KEYS: Final = tuple(key.name for key in fields(TextPolicy))
+_DEFAULTS: Final = {
+    table.name: getattr(BUILT_IN["paragraph"], table.name)
+    for table in fields(ChunkPolicy)
+    if table.name != "name"
+}
+
+
+def load_policy(source: str | Path) -> ChunkPolicy:
+    """Return the policy with this built-in name, or from this TOML file.
+
+    PolicyError where there is neither, or where the file is not a policy: it names file, table and key, and
+    what is allowed there.
+    """
+    if isinstance(source, str) and source in BUILT_IN:
+        return BUILT_IN[source]
+    path = Path(source)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PolicyError(
+            f"policy {str(source)!r} is neither built in ({', '.join(BUILT_IN)}) nor a file"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PolicyError(f"{path}: cannot be read as TOML: {error}") from error
+    return _policy(values, str(path))
+
+
+def _policy(values: dict[str, Any], where: str) -> ChunkPolicy:
+    _only(values, ("name", *_DEFAULTS), where)
+    if "name" not in values:
+        raise PolicyError(f"{where}: name is missing; give the policy one")
+    tables = {
+        table: _rule(values[table], default, f"{where}: [{table}]")
+        for table, default in _DEFAULTS.items()
+        if table in values
+    }
+    try:
+        return ChunkPolicy(values["name"], **tables)
+    except PolicyError as error:
+        raise PolicyError(f"{where}: {error}") from None
+
+
+def _rule(values: object, default: TextPolicy, where: str) -> TextPolicy:
+    if not isinstance(values, dict):
+        raise PolicyError(f"{where} is {values!r}; it must be a table with keys out of {', '.join(_KEYS)}")
+    _only(values, _KEYS, where)
+    try:
+        return replace(default, **values)
+    except PolicyError as error:
+        raise PolicyError(f"{where}: {error}") from None
+
+
+def _only(values: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
+    for key in values:
+        if key not in allowed:
+            raise PolicyError(f"{where}: unknown key {key!r}; allowed are {', '.join(allowed)}")

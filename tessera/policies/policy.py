@@ -1,0 +1,150 @@
+"""Chunk policies: their identity, and cutting by them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from tessera.errors import PolicyError
+from tessera.events.change import MEDIA_TYPES
+from tessera.ingestion import Chunk, Resume, build_chunks, lf_lines, parse_messages, parse_paragraphs
+from tessera.policies.words import word_starts
+
+PARSERS: Final = {"paragraph": parse_paragraphs, "runner": parse_messages}
+REVISIONS: Final = {"paragraph": "paragraph@1", "runner": "runner@1", "none": "none@1"}
+"""What a parser and a treatment of parent context are called in a policy's identity.
+
+A new number where the cut changes: without it chunks of two rules would share one identity.
+"""
+
+_CHOICES: Final = {"parser": tuple(PARSERS), "parent_context": ("none",), "tokenizer": ("words@1",)}
+_BEGINNING: Final = Resume.begin()
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TABLES: Final = {
+    "text/markdown": "documents",
+    "text/plain": "documents",
+    "text/x-run-log": "run_logs",
+    "text/x-ci-log": "ci_logs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextPolicy:
+    """How the texts of some media types are cut.
+
+    ``size`` is an upper bound in tokens, None unbounded; ``overlap`` is in tokens.
+    """
+
+    parser: str = "paragraph"
+    size: int | None = None
+    overlap: int = 0
+    parent_context: str = "none"
+    tokenizer: str = "words@1"
+
+    def __post_init__(self) -> None:
+        """PolicyError where a value is not allowed; it names the key and what is."""
+        for key, allowed in _CHOICES.items():
+            value = getattr(self, key)
+            if not isinstance(value, str) or value not in allowed:
+                raise PolicyError(f"{key} is {value!r}; allowed are {', '.join(allowed)}")
+        if self.size is not None:
+            _check_count("size", self.size, 1)
+            raise PolicyError(f"size is {self.size}; parser {self.parser!r} knows no size, leave it out")
+        _check_count("overlap", self.overlap, 0)
+        if self.overlap:
+            raise PolicyError(
+                f"overlap is {self.overlap}; it must be less than size, and 0 where size is left out"
+            )
+
+    def canonical(self) -> dict[str, Any]:
+        """Return the JSON values that identify it, defaults filled in and revisions in."""
+        return {
+            **asdict(self),
+            "parser": REVISIONS[self.parser],
+            "parent_context": REVISIONS[self.parent_context],
+        }
+
+
+def _check_count(key: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise PolicyError(f"{key} is {value!r}; it must be a whole number from {least} on")
+
+
+class Cut(NamedTuple):
+    """What cutting a part of a source yields.
+
+    ``chunks`` carry offsets, lines, tokens and ordinals of the whole source. ``open`` is where the cut goes
+    on when lines are appended: give the text from ``open.start`` on; the chunks of the next cut replace
+    those from ordinal ``open.ordinal`` on, and there may be none to replace. ``end`` is the state
+    behind the text: ``end.start_token`` counts all tokens, and ``end.after_gap(...)`` is where the cut goes
+    on behind missing lines.
+    """
+
+    chunks: list[Chunk]
+    open: Resume
+    end: Resume
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPolicy:
+    """A named set of three rules: for documents, for run logs and for CI logs."""
+
+    name: str
+    documents: TextPolicy = field(default_factory=TextPolicy)
+    run_logs: TextPolicy = field(default_factory=TextPolicy)
+    ci_logs: TextPolicy = field(default_factory=lambda: TextPolicy(parser="runner"))
+
+    def __post_init__(self) -> None:
+        """PolicyError where the name cannot stand in chunk ids and file names."""
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise PolicyError(
+                f"name is {self.name!r}; it must be 1 to 64 letters, digits, '.', '_' or '-', "
+                "and begin with a letter or digit"
+            )
+
+    @property
+    def canonical_json(self) -> str:
+        """The JSON text that is hashed: keys sorted, defaults and revisions in, the name out."""
+        tables = {
+            "documents": self.documents.canonical(),
+            "run_logs": self.run_logs.canonical(),
+            "ci_logs": self.ci_logs.canonical(),
+        }
+        return json.dumps(tables, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @property
+    def id(self) -> str:
+        """``<name>@<first 12 hex digits of the SHA-256 of the canonical JSON>``."""
+        return f"{self.name}@{hashlib.sha256(self.canonical_json.encode()).hexdigest()[:12]}"
+
+    def for_media_type(self, media_type: str) -> TextPolicy:
+        """Return the rule for a media type. PolicyError where there is none."""
+        if media_type not in _TABLES:
+            raise PolicyError(
+                f"no policy for media type {media_type!r}; there is one for {', '.join(MEDIA_TYPES)}"
+            )
+        rule: TextPolicy = getattr(self, _TABLES[media_type])
+        return rule
+
+    def chunk(self, text: str, stem: str, media_type: str = "text/markdown") -> list[Chunk]:
+        """Cut a whole source and return its chunks with token offsets, in source order."""
+        return self.cut(text, stem, media_type).chunks
+
+    def cut(self, text: str, stem: str, media_type: str, begin: Resume = _BEGINNING) -> Cut:
+        """Cut ``text``, the source from ``begin.start`` on.
+
+        Lines of a log end at LF only; a document without LF has lines that end at CR. For logs that grow by
+        whole lines, in whatever steps, the chunks are those of the whole log cut at once.
+        """
+        rule = self.for_media_type(media_type)
+        lines = lf_lines(text) if _TABLES[media_type] == "documents" else text
+        spans, place, end = PARSERS[rule.parser](lines, begin)
+        starts = word_starts(text)
+        borders = [border for span in spans for border in span[:2]]
+        borders += [place.start - begin.start, end.start - begin.start]
+        tokens = [begin.start_token + int(index) for index in starts.searchsorted(borders)]
+        chunks = build_chunks(text, spans, stem, begin, zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
+        return Cut(chunks, replace(place, start_token=tokens[-2]), replace(end, start_token=tokens[-1]))

@@ -1,0 +1,88 @@
+"""What a search answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.documents.identity import chunk_id, chunk_uid
+from tessera.search.snapshot import Found
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One chunk, with the fields of ``/api/search``.
+
+    ``text`` is the source's, verbatim: code points ``start`` to ``end``, half-open. Lines are 1-based and
+    inclusive, tokens half-open. ``score`` is 0 where nothing was searched for.
+    """
+
+    id: str
+    uid: str
+    score: float
+    source: str
+    doc_id: str
+    revision: int
+    content_digest: str
+    policy: str
+    access: tuple[str, ...]
+    start_token: int
+    end_token: int
+    start_line: int
+    end_line: int
+    start: int
+    end: int
+    headings: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The hits, best first, and what they were found in.
+
+    ``as_of`` is the last applied offset per ``<topic>/<partition>``, -1 where nothing was applied.
+    """
+
+    release: str
+    generation: str
+    as_of: dict[str, int]
+    took_ms: float
+    hits: list[Hit]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStats:
+    """What a searcher holds of one generation. Bytes of strings are estimated."""
+
+    generation: str
+    documents: int
+    chunks_live: int
+    chunks_dead: int
+    segments: int
+    parts: int
+    memory_bytes: int
+    text_cache_bytes: int
+
+
+def hit_of(found: Found, text: str, policy_id: str) -> Hit:
+    """The hit for a chunk of a snapshot and its text."""
+    entry, value = found.document, found.value
+    ordinal = value("ordinal")
+    return Hit(
+        id=chunk_id(entry.doc_id, ordinal),
+        uid=chunk_uid(entry.source, entry.doc_id, entry.revision, policy_id, ordinal),
+        score=found.score,
+        source=entry.source,
+        doc_id=entry.doc_id,
+        revision=entry.revision,
+        content_digest=entry.content_digest,
+        policy=policy_id,
+        access=entry.access,
+        start_token=value("start_token"),
+        end_token=value("end_token"),
+        start_line=value("start_line"),
+        end_line=value("end_line"),
+        start=value("start"),
+        end=value("end"),
+        headings=found.headings,
+        text=text,
+    )

@@ -1,0 +1,106 @@
+"""A generation at one moment: immutable, so a query works on one state from its first step to its last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tessera.index.segment import COLUMNS, DocumentEntry
+from tessera.releases import Scorer
+from tessera.search.kernel import best_chunks
+from tessera.search.part import Part, is_visible
+from tessera.search.scoring import weigh
+from tessera.store.base import ShardId
+
+
+class Found(NamedTuple):
+    """One chunk of a snapshot and its score."""
+
+    score: float
+    part: Part
+    chunk: int
+
+    @property
+    def document(self) -> DocumentEntry:
+        """The document's current entry."""
+        return self.part.segment.documents[int(self.part.index.document[self.chunk])]
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The chunk's heading path."""
+        return self.part.segment.headings[self.value("heading")]
+
+    def value(self, column: str) -> int:
+        """One of the chunk's :data:`~tessera.index.segment.COLUMNS`."""
+        return int(self.part.segment.columns[self.chunk, COLUMNS.index(column)])
+
+    @property
+    def rank(self) -> tuple[float, str, str, int]:
+        """Sorts hits: falling score, then (source, doc_id, ordinal)."""
+        entry = self.document
+        return -self.score, entry.source, entry.doc_id, self.value("ordinal")
+
+    @property
+    def shard(self) -> ShardId:
+        """The shard that holds the document."""
+        return self.part.origins[int(self.part.origin[self.chunk])].shard
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """All parts of a generation, greatest first, and the last applied offset of each shard."""
+
+    parts: tuple[Part, ...]
+    applied: Mapping[ShardId, int]
+
+    def search(
+        self,
+        counts: Counter[str],
+        k: int,
+        scorer: Scorer,
+        principals: frozenset[str] | None,
+        source: str | None,
+    ) -> list[Found]:
+        """The best ``k`` chunks that the principals may see, best first."""
+        chunks = sum(part.live_chunks for part in self.parts)
+        length = sum(part.live_length for part in self.parts)
+        weights = weigh(counts, chunks, self._frequency)
+        if not weights:
+            return []
+        best: list[Found] = []
+        floor = 0.0
+        for part in self.parts:
+            scores, numbers = best_chunks(
+                part, weights, scorer, length / chunks, k, part.eligible(principals, source), floor
+            )
+            if len(scores):
+                found = [
+                    Found(*hit)
+                    for hit in zip(scores.tolist(), [part] * len(scores), numbers.tolist(), strict=True)
+                ]
+                best = sorted(best + found, key=lambda hit: hit.rank)[:k] if best else found
+                floor = best[-1].score if len(best) == k else 0.0
+        return best
+
+    def document(self, source: str, doc_id: str, principals: frozenset[str] | None) -> list[Found]:
+        """The document's live chunks by ordinal; empty where it has none or the principals may not see it."""
+        found = []
+        for part in self.parts:
+            row = part.segment.document_row(source, doc_id)
+            if row is not None and is_visible(part.segment.documents[row].access, principals):
+                found += [Found(0.0, part, chunk) for chunk in part.live_chunks_of(row)]
+        return sorted(found, key=lambda hit: hit.rank)
+
+    def documents(self) -> int:
+        """How many documents have a live chunk."""
+        return len({entry[:2] for part in self.parts for entry in part.live_entries()})
+
+    def _frequency(self, term: str) -> int:
+        frequency = 0
+        for part in self.parts:
+            row = part.index.rows.get(term)
+            if row is not None:
+                frequency += int(part.frequencies[row])
+        return frequency

@@ -1,0 +1,92 @@
+"""Texts of hits: blocks read from the store, decompressed once, kept within a bound of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from tessera.documents.text import BLOCK_BYTES, block_ids, decompress
+from tessera.errors import CorruptionError, StaleSnapshotError
+from tessera.search.snapshot import Found
+from tessera.store.base import ShardId, ShardStore
+
+BlockKey = tuple[ShardId, str]
+
+
+class TextReader:
+    """Reads the texts of chunks. A block's id fixes its bytes, so a kept block is never out of date.
+
+    Only chunks of a snapshot can be asked for: a text whose document is gone cannot be reached.
+    """
+
+    def __init__(self, store: ShardStore, max_bytes: int) -> None:
+        self._store = store
+        self._max_bytes = max_bytes
+        self._blocks: OrderedDict[BlockKey, bytes] = OrderedDict()
+        self.size_bytes = 0
+
+    async def texts(self, found: Sequence[Found]) -> list[str]:
+        """The chunks' texts, in order.
+
+        Raises :class:`~tessera.errors.StaleSnapshotError` where a block is gone, and
+        :class:`~tessera.errors.CorruptionError` where the bytes are not the text that was indexed.
+        """
+        spans = [_Span(hit) for hit in found]
+        blocks = await self._read({(span.shard, blob): None for span in spans for blob in span.blobs})
+        return [span.text(b"".join(blocks[span.shard, blob] for blob in span.blobs)) for span in spans]
+
+    async def _read(self, keys: Iterable[BlockKey]) -> dict[BlockKey, bytes]:
+        blocks: dict[BlockKey, bytes] = {}
+        missing: dict[ShardId, list[str]] = {}
+        for key in keys:
+            block = self._blocks.get(key)
+            if block is None:
+                missing.setdefault(key[0], []).append(key[1])
+            else:
+                self._blocks.move_to_end(key)
+                blocks[key] = block
+        read = await asyncio.gather(*(self._store.blobs(shard, ids) for shard, ids in missing.items()))
+        for (shard, ids), blobs in zip(missing.items(), read, strict=True):
+            for blob_id, blob in zip(ids, blobs, strict=True):
+                if blob is None:
+                    raise StaleSnapshotError(
+                        f"shard {shard}: {blob_id} is gone from the store: ask again; if it stays, "
+                        "publish its document again"
+                    )
+                blocks[shard, blob_id] = decompress(blob, blob_id)
+                self._keep((shard, blob_id), blocks[shard, blob_id])
+        return blocks
+
+    def _keep(self, key: BlockKey, block: bytes) -> None:
+        if key not in self._blocks:
+            self._blocks[key] = block
+            self.size_bytes += len(block)
+        while self.size_bytes > self._max_bytes:
+            _, dropped = self._blocks.popitem(last=False)
+            self.size_bytes -= len(dropped)
+
+
+class _Span:
+    """Where one chunk's text is: its shard, its blocks, and its bytes within them."""
+
+    def __init__(self, hit: Found) -> None:
+        self.entry = hit.document
+        self.shard = hit.shard
+        self.start = hit.value("start_byte")
+        self.end = hit.value("end_byte")
+        self.characters = hit.value("end") - hit.value("start")
+        self.blobs = block_ids(self.entry.text_id, self.entry.size_bytes, self.start, self.end)
+
+    def text(self, data: bytes) -> str:
+        offset = self.start - self.start % BLOCK_BYTES
+        try:
+            text = data[self.start - offset : self.end - offset].decode()
+        except UnicodeDecodeError:
+            text = ""
+        if len(text) != self.characters:
+            raise CorruptionError(
+                f"bytes {self.start} to {self.end} of {self.entry.key} are not the text that was indexed: "
+                "publish the document again"
+            )
+        return text

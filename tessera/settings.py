@@ -1,0 +1,228 @@
+"""What an installation is told: flags, environment, a settings file, and a running ``tessera up``.
+
+Every setting has one name. It can be given as a flag (``--redis``), in the environment (``TESSERA_REDIS``)
+or as a top-level key of the settings file (``redis = "…"`` in ``tessera.toml``), looked up in this order;
+``broker`` and ``redis`` are then looked up in the address file of a running ``tessera up``.
+Sources are declared in the settings file, one table each: ``[sources.NAME]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+
+from tessera.addresses import read_address
+from tessera.errors import SettingsError
+from tessera.events.change import SourceKind
+from tessera.sources.catalog import LOG_KINDS, RevisionFrom, SourceCatalog, SourceDeclaration
+
+ENVIRONMENT_PREFIX = "TESSERA_"
+SETTINGS_FILE = "tessera.toml"
+CONFIG_VARIABLE = "TESSERA_CONFIG"
+DEFAULT_DATA_DIR = Path(".tessera")
+
+Server = Literal["broker", "redis"]
+BOTH: tuple[Server, ...] = ("broker", "redis")
+
+
+class Settings(BaseSettings):
+    """All settings of one process. Made by :func:`load_settings`; ``catalog`` holds the declared sources."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True
+    )
+
+    broker: str = Field("", repr=False, description="Kafka bootstrap servers, host:port[,host:port]…")
+    redis: str = Field("", repr=False, description="URL of a Redis-compatible server, 6.2 or newer")
+    namespace: str = Field(
+        "tessera", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="prefix of all Redis keys"
+    )
+    data_dir: Path = Field(DEFAULT_DATA_DIR, description="folder of `tessera up`: address file, logs, lock")
+    partitions: int = Field(
+        4, ge=1, le=1024, description="partitions of each change topic when it is created"
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="address the HTTP service binds to")
+    port: int = Field(8765, ge=0, le=65535, description="port of the HTTP service; 0 takes a free one")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="port of the worker's /metrics; unset: none"
+    )
+    read_token: SecretStr | None = Field(None, description="bearer token that may search and read")
+    operator_token: SecretStr | None = Field(None, description="bearer token that may do everything")
+    read_principals: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("*",), description='principals of the read token, separated by commas; "*" is always among them'
+    )
+    embedded: bool = Field(False, description="the servers are embedded: short consumer group timeouts")
+    max_document_bytes: int = Field(32 * 2**20, ge=1024, description="largest document, in bytes of UTF-8")
+    tombstone_horizon_s: int = Field(
+        7 * 24 * 3600, ge=60, description="seconds for which a deleted document's revision is remembered"
+    )
+
+    _catalog: SourceCatalog = PrivateAttr(default_factory=SourceCatalog)
+
+    @property
+    def catalog(self) -> SourceCatalog:
+        """The declared sources."""
+        return self._catalog
+
+    @field_validator("read_principals", mode="before")
+    @classmethod
+    def _principals(cls, given: object) -> object:
+        if isinstance(given, str):
+            given = [name.strip() for name in given.split(",") if name.strip()]
+        return tuple(sorted({"*", *given})) if isinstance(given, (list, tuple, set, frozenset)) else given
+
+    @field_validator("read_token", "operator_token")
+    @classmethod
+    def _long_enough(cls, token: SecretStr | None) -> SecretStr | None:
+        # A token that can be tried out in minutes guards nothing.
+        if token is not None and len(token.get_secret_value()) < 16:
+            raise ValueError("a token has at least 16 characters")
+        return token
+
+    def environment(self) -> dict[str, str]:
+        """These settings as environment variables, for a child process; defaults are left out."""
+        variables = {}
+        for name in self.model_fields_set:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, SecretStr):
+                value = value.get_secret_value()
+            elif isinstance(value, tuple):
+                value = ",".join(value)
+            variables[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = str(value)
+        return variables
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    require: tuple[Server, ...] = BOTH,
+    extra_sources: Iterable[SourceDeclaration] = (),
+) -> Settings:
+    """Settings from ``flags`` (None values are as if not given), environment, file and address file.
+
+    ``config`` names the settings file (else ``TESSERA_CONFIG``, else ``tessera.toml`` in the current folder,
+    where it exists). ``require`` lists the servers that must be known. ``extra_sources`` hold unless the
+    file declares a source of the same name. Raises :class:`~tessera.errors.SettingsError` naming the file,
+    table and key, variable or flag at fault.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    path, document = _read_file(config)
+    tables = document.pop("sources", {})
+    environment = dict(EnvSettingsSource(Settings)())
+    layers = [("flag", given), ("variable", environment), (str(path), document)]
+    settings = _validated(layers)
+    declared = _declarations(tables, path)
+
+    address = read_address(settings.data_dir)
+    if address is not None:
+        found: dict[str, str] = {name: getattr(address, name) for name in BOTH if not getattr(settings, name)}
+        settings = settings.model_copy(update=found)
+        if settings.redis == address.redis:
+            declared = {**address.sources, **declared}
+    for server in require:
+        if not getattr(settings, server):
+            raise SettingsError(_not_named(server, settings.data_dir))
+    settings._catalog = SourceCatalog({**{each.name: each for each in extra_sources}, **declared}.values())
+    return settings
+
+
+def redacted(url: str) -> str:
+    """The URL with every password it holds replaced by ``***``: for messages and logs."""
+    url = re.sub(r"(?<=://)([^:/?#]*):[^/?#]*@", r"\1:***@", url)
+    return re.sub(r"(?i)(?<=password=)[^&]*", "***", url)
+
+
+def _not_named(server: Server, data_dir: Path) -> str:
+    what = "Kafka broker" if server == "broker" else "Redis"
+    return (
+        f"no {what} is named and no `tessera up` keeps its address in {data_dir}: start `tessera up`, "
+        f"or give --{server} or TESSERA_{server.upper()}"
+    )
+
+
+def _read_file(config: Path | None) -> tuple[Path, dict[str, Any]]:
+    named = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    path = named or Path(SETTINGS_FILE)
+    if named is None and not path.exists():
+        return path, {}
+    try:
+        with path.open("rb") as stream:
+            return path, tomllib.load(stream)
+    except OSError as error:
+        raise SettingsError(
+            f"{path}: cannot be read ({error.strerror}): check --config or {CONFIG_VARIABLE}"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+
+
+def _validated(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Settings:
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in reversed(layers):
+        values.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0])
+        raise SettingsError(f"{_place(name, origins[name])}: {_reason(name, first)}") from None
+
+
+def _place(name: str, origin: str) -> str:
+    if origin == "flag":
+        return f"--{name.replace('_', '-')}"
+    if origin == "variable":
+        return f"{ENVIRONMENT_PREFIX}{name.upper()}"
+    return f"{origin}: key {name!r} at the top level"
+
+
+def _reason(name: str, error: Mapping[str, Any]) -> str:
+    if error["type"] == "extra_forbidden":
+        return f"unknown key; known are {', '.join(sorted(Settings.model_fields))} and tables [sources.NAME]"
+    return str(error["msg"]).removeprefix("Value error, ")
+
+
+def _declarations(tables: object, path: Path) -> dict[str, SourceDeclaration]:
+    if not isinstance(tables, dict):
+        raise SettingsError(f"{path}: 'sources' must hold tables: write [sources.NAME]")
+    return {name: declaration(name, table, f"{path}: [sources.{name}]") for name, table in tables.items()}
+
+
+def declaration(name: str, table: object, place: str) -> SourceDeclaration:
+    """The declaration that a ``[sources.NAME]`` table makes; ``place`` begins the message of an error."""
+    if not name or "/" in name:
+        raise SettingsError(f"{place}: a source's name is not empty and has no '/'")
+    if not isinstance(table, dict):
+        raise SettingsError(f"{place}: must be a table with kind, revision_from, access")
+    unknown = sorted(set(table) - {"kind", "revision_from", "access"})
+    if unknown:
+        raise SettingsError(f"{place}: unknown key {unknown[0]!r}; known are kind, revision_from, access")
+    kind: SourceKind = _choice(
+        table, "kind", get_args(SourceKind), name if name in LOG_KINDS else "documents", place
+    )
+    revision_from: RevisionFrom = _choice(table, "revision_from", get_args(RevisionFrom), "log", place)
+    if kind in LOG_KINDS and revision_from == "event":
+        raise SettingsError(f'{place}: key \'revision_from\' is always "log" for kind "{kind}": leave it out')
+    access = table.get("access", [])
+    if not isinstance(access, list) or not all(isinstance(each, str) and each for each in access):
+        raise SettingsError(f"{place}: key 'access' must be a list of principals, such as [\"group:staff\"]")
+    return SourceDeclaration(name, kind, revision_from, tuple(sorted(set(access))))
+
+
+def _choice(table: Mapping[str, Any], key: str, allowed: tuple[str, ...], default: str, place: str) -> Any:
+    value = table.get(key, default)
+    if value not in allowed:
+        raise SettingsError(f"{place}: key {key!r} must be one of {', '.join(allowed)}, not {value!r}")
+    return value

@@ -1,0 +1,1 @@
+"""Shards: the one writer of each, its batches, merges and dead letters."""

@@ -1,0 +1,189 @@
+"""From loaded drafts and decoded records to the plan of one commit. Pure: no store, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tessera.documents.draft import Draft
+from tessera.documents.record import DocumentRecord, IndexedState
+from tessera.documents.storage import HeldText, StoredText, store_text
+from tessera.errors import EventError
+from tessera.index.analyzer import WordsAnalyzer
+from tessera.index.builder import build_segment
+from tessera.index.codec import encode
+from tessera.index.segment import ChunkEntry, DocumentEntry
+from tessera.policies import ChunkPolicy
+from tessera.shards.cutting import cut_document
+from tessera.shards.loading import Assembled, Loaded
+from tessera.shards.merging import segment_blob
+from tessera.shards.records import Arrival, Poison
+from tessera.store.base import Head, SegmentMeta, Tombstone
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGeneration:
+    """A generation that every commit of the shard writes."""
+
+    name: str
+    policy: ChunkPolicy
+    analyzer: WordsAnalyzer
+
+
+@dataclass(slots=True)
+class GenerationPlan:
+    """What a batch writes in one generation. ``blob`` is the encoded segment, None where no chunk is new."""
+
+    segment: SegmentMeta | None = None
+    blob: bytes | None = None
+    tombstones: tuple[Tombstone, ...] = ()
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything one commit writes besides offset and dead letters."""
+
+    documents: dict[str, bytes] = field(default_factory=dict)
+    parts: dict[str, bytes | None] = field(default_factory=dict)
+    generations: dict[str, GenerationPlan] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    expire: list[str] = field(default_factory=list)
+    unlink: list[str] = field(default_factory=list)
+    counters: Counter[str] = field(default_factory=Counter)
+    poison: list[Poison] = field(default_factory=list)
+    changes: int = 0
+    stale: int = 0
+    chunks_added: int = 0
+
+
+def apply_changes(arrivals: Sequence[Arrival], loaded: Loaded, plan: Plan) -> None:
+    """Apply the changes to their drafts in order of arrival; what a draft refuses becomes poison."""
+    for arrival in arrivals:
+        try:
+            if arrival.key in loaded.lost:
+                raise EventError("held_state_damaged", str(loaded.lost[arrival.key]))
+            applied = loaded.drafts[arrival.key].apply(arrival.change, arrival.stamp)
+        except EventError as error:
+            plan.poison.append(Poison.of(arrival.record, arrival.stamp, error))
+            continue
+        if applied:
+            plan.changes += 1
+        else:
+            plan.stale += 1
+
+
+def build_plan(
+    plan: Plan, loaded: Loaded, head: Head, generations: Sequence[LiveGeneration], applied: int
+) -> None:
+    """Store and cut every changed draft, and build one segment per live generation, into ``plan``."""
+    held_texts = loaded.texts
+    changed = [draft for _, draft in sorted(loaded.drafts.items()) if draft.changed]
+    stored = {draft.key: store_text(draft, held_texts.get(draft.key)) for draft in changed}
+    for text in stored.values():
+        plan.blobs.update(text.blobs)
+        plan.expire += text.replaced
+        plan.unlink += text.gone
+    records = {key: text.record for key, text in stored.items()}
+    for generation in generations:
+        _build_generation(plan, changed, stored, records, held_texts, head, generation, applied)
+    for draft in changed:
+        record = records[draft.key]
+        plan.documents[draft.key] = record.encode()
+        plan.counters.update(_difference(draft.declaration.name, draft.held, record))
+
+
+def plan_parts(plan: Plan, assembled: Assembled) -> None:
+    """Keep the parts of unfinished events as blobs; drop those of finished ones."""
+    for key, assembly in assembled.assemblies.items():
+        if not assembly.changed:
+            continue
+        plan.parts[key] = assembly.encode()
+        plan.unlink += [blob for blob in assembly.dropped if blob in assembled.stored_parts]
+        for group in assembly.groups.values():
+            for index, blob in group.stored.items():
+                if blob not in assembled.stored_parts:
+                    plan.blobs[blob] = group.loaded[index]
+
+
+def _build_generation(
+    plan: Plan,
+    changed: Sequence[Draft],
+    stored: Mapping[str, StoredText],
+    records: dict[str, DocumentRecord],
+    held_texts: Mapping[str, HeldText],
+    head: Head,
+    generation: LiveGeneration,
+    applied: int,
+) -> None:
+    tombstones: list[Tombstone] = []
+    pieces: list[tuple[DocumentEntry, list[ChunkEntry]]] = []
+    for draft in changed:
+        record = records[draft.key]
+        state = draft.held.indexed.get(generation.name) if draft.held is not None else None
+        if draft.text is None:
+            if state is not None and state.chunks:
+                tombstones.append(Tombstone(draft.key, 0))
+            continue
+        cut = cut_document(draft, record, held_texts.get(draft.key), state, generation.policy)
+        if cut.dead:
+            tombstones.append(Tombstone(draft.key, cut.from_ordinal))
+        records[draft.key] = replace(record, indexed={**record.indexed, generation.name: cut.state})
+        pieces.append((document_entry(draft, stored[draft.key].record, head.seq + 1), cut.chunks))
+    plan.generations[generation.name] = _segment_plan(plan, pieces, tombstones, head, generation, applied)
+
+
+def document_entry(draft: Draft, record: DocumentRecord, seq: int) -> DocumentEntry:
+    """What the index keeps of a document beside its chunks."""
+    return DocumentEntry(
+        draft.declaration.name,
+        draft.doc_id,
+        record.revision,
+        record.content_digest,
+        record.access,
+        record.media_type,
+        record.text_id,
+        record.size_bytes,
+        seq,
+    )
+
+
+def _segment_plan(
+    plan: Plan,
+    pieces: list[tuple[DocumentEntry, list[ChunkEntry]]],
+    tombstones: list[Tombstone],
+    head: Head,
+    generation: LiveGeneration,
+    applied: int,
+) -> GenerationPlan:
+    chunks = sum(len(entries) for _, entries in pieces)
+    if not chunks:
+        return GenerationPlan(tombstones=tuple(tombstones))
+    segment_id = f"{head.seq + 1:x}-{head.fence:x}-{applied:x}"
+    blob = encode(build_segment(pieces, generation.analyzer))
+    plan.blobs[segment_blob(generation.name, segment_id)] = blob
+    plan.chunks_added += chunks
+    meta = SegmentMeta(segment_id, watermark=0, chunks=chunks, size_bytes=len(blob))
+    return GenerationPlan(meta, blob, tuple(tombstones))
+
+
+def _difference(source: str, held: DocumentRecord | None, record: DocumentRecord) -> Counter[str]:
+    """How one document's change moves the shard's counters."""
+    counts: Counter[str] = Counter()
+    for sign, side in ((-1, held), (1, record)):
+        if side is None:
+            continue
+        counts[f"documents:{source}"] += 0 if side.deleted else sign
+        counts[f"tombstones:{source}"] += sign if side.deleted else 0
+        counts[f"parse_failures:{source}"] += sign * side.undecodable_count
+        counts[f"text_bytes:{source}"] += sign * side.size_bytes
+        for generation, state in side.indexed.items():
+            _count_indexed(counts, source, generation, state, sign)
+    return Counter({name: amount for name, amount in counts.items() if amount})
+
+
+def _count_indexed(
+    counts: Counter[str], source: str, generation: str, state: IndexedState, sign: int
+) -> None:
+    counts[f"chunks:{generation}:{source}"] += sign * state.chunks
+    counts[f"uncovered:{generation}:{source}"] += sign * state.uncovered

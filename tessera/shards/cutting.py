@@ -1,0 +1,137 @@
+"""Cutting one changed document for one generation, from its start or from where a log's open chunk begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tessera.documents.draft import Draft
+from tessera.documents.identity import document_stem
+from tessera.documents.log import Region, regions
+from tessera.documents.record import DocumentRecord, IndexedState
+from tessera.documents.storage import HeldText
+from tessera.index.segment import ChunkEntry
+from tessera.ingestion import Chunk, Resume, lf_lines, uncovered_ranges
+from tessera.policies import ChunkPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The chunks of a document that are new, and its state in the generation afterwards.
+
+    Chunks from ``from_ordinal`` on that were indexed before are dead; ``dead`` counts them.
+    """
+
+    chunks: list[ChunkEntry]
+    state: IndexedState
+    from_ordinal: int
+    dead: int
+
+
+def cut_document(
+    draft: Draft,
+    record: DocumentRecord,
+    held: HeldText | None,
+    state: IndexedState | None,
+    policy: ChunkPolicy,
+) -> Cut:
+    """Cut a changed draft; ``state`` is what the generation held of it before, None for nothing. Pure."""
+    assert draft.text is not None
+    if draft.fresh or held is None or state is None or state.resume is None:
+        begin, begin_byte, settled, data = Resume.begin(), 0, 0, draft.text.data()
+    else:
+        begin, begin_byte, settled = (
+            Resume.from_json(state.resume),
+            state.resume_byte,
+            state.uncovered_settled,
+        )
+        data = draft.text.data()[begin_byte - held.start_byte :]
+    before = state.chunks if state is not None else 0
+    gaps = tuple(gap for gap in record.gaps if gap[1] >= begin.start_line)
+    run = _Run(policy, document_stem(draft.doc_id), record, begin, begin_byte, settled)
+    for region in regions(data, begin.start_line, gaps):
+        run.cut(region)
+    return Cut(run.chunks, run.state(), begin.ordinal, max(0, before - begin.ordinal))
+
+
+class _Run:
+    """Cutting region after region, carrying the parser's state across the gaps between them."""
+
+    def __init__(
+        self,
+        policy: ChunkPolicy,
+        stem: str,
+        record: DocumentRecord,
+        begin: Resume,
+        begin_byte: int,
+        settled: int,
+    ) -> None:
+        self._policy, self._stem, self._media_type = policy, stem, record.media_type
+        self._is_log = record.is_log
+        self._base_byte = begin_byte
+        self._begin, self._open, self._open_byte = begin, begin, begin_byte
+        self._settled, self._unsettled = settled, 0
+        self._end: Resume | None = None
+        self.chunks: list[ChunkEntry] = []
+
+    def cut(self, region: Region) -> None:
+        if self._end is not None:
+            self._step_over_gap(region)
+        text = region.data.decode()
+        start_byte = self._base_byte + region.start_byte
+        cut = self._policy.cut(text, self._stem, self._media_type, self._begin)
+        self.chunks += entries(cut.chunks, text, self._begin, start_byte)
+        lines = text if self._is_log else lf_lines(text)
+        uncovered = uncovered_ranges(lines, cut.chunks, self._begin)
+        self._unsettled = sum(1 for gap in uncovered if gap.start >= cut.open.start)
+        self._settled += len(uncovered) - self._unsettled
+        self._open, self._end = cut.open, cut.end
+        self._open_byte = start_byte + len(text[: cut.open.start - self._begin.start].encode())
+
+    def _step_over_gap(self, region: Region) -> None:
+        """Go on behind the missing lines; each stands as one LF, and the gap itself is uncovered."""
+        assert self._end is not None
+        missing = region.start_line - self._end.start_line
+        self._begin = self._end.after_gap(
+            self._end.start + missing, region.start_line, self._end.start_token, self._end.ordinal
+        )
+        self._settled += self._unsettled + 1
+        self._unsettled = 0
+
+    def state(self) -> IndexedState:
+        assert self._end is not None
+        return IndexedState(
+            chunks=self._end.ordinal,
+            uncovered=self._settled + self._unsettled,
+            uncovered_settled=self._settled,
+            resume=self._open.to_json() if self._is_log else None,
+            resume_byte=self._open_byte if self._is_log else 0,
+        )
+
+
+def entries(chunks: Iterable[Chunk], text: str, begin: Resume, start_byte: int) -> Iterator[ChunkEntry]:
+    """Chunks with the byte spans the index keeps; ``text`` is the source from ``begin`` on."""
+    ascii_only = text.isascii()
+    position, byte = begin.start, start_byte
+    for ordinal, chunk in enumerate(chunks, begin.ordinal):
+        if ascii_only:
+            first, last = start_byte + chunk.start - begin.start, start_byte + chunk.end - begin.start
+        else:
+            if chunk.start < position:
+                position, byte = begin.start, start_byte
+            first = byte + len(text[position - begin.start : chunk.start - begin.start].encode())
+            last = first + len(chunk.text.encode())
+            position, byte = chunk.start, first
+        yield ChunkEntry(
+            ordinal,
+            chunk.start,
+            chunk.end,
+            first,
+            last,
+            chunk.start_line,
+            chunk.end_line,
+            chunk.start_token or 0,
+            chunk.end_token or 0,
+            chunk.headings,
+            chunk.text,
+        )

@@ -1,0 +1,99 @@
+"""Where all shards stand, and what they hold by source: read for status, never for queries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tessera.shards.deadletters import all_shards
+from tessera.store.base import NO_OFFSET, Head, ShardId, ShardStore
+
+SOURCE_COUNTERS = ("documents", "tombstones", "parse_failures", "text_bytes")
+GENERATION_COUNTERS = ("chunks", "uncovered")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """One shard: its head (None where no worker has claimed it) and its totals since it was made."""
+
+    shard: ShardId
+    head: Head | None
+    records: int
+    duplicates: int
+    changes: int
+    stale: int
+    deadletters: int
+    merges: int
+    waiting_deadletters: int
+
+    @property
+    def applied(self) -> int:
+        """The last applied offset, -1 before the first."""
+        return NO_OFFSET if self.head is None else self.head.applied
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """One source over all shards. ``chunks`` and ``uncovered`` ranges are by generation."""
+
+    documents: int = 0
+    tombstones: int = 0
+    parse_failures: int = 0
+    text_bytes: int = 0
+    chunks: Mapping[str, int] = field(default_factory=dict)
+    uncovered: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """All shards and all sources; ``generations`` are those some shard writes."""
+
+    shards: tuple[ShardStatus, ...]
+    sources: Mapping[str, SourceStatus]
+    generations: tuple[str, ...]
+
+    def total(self, name: str) -> int:
+        """The sum of a shard total (``duplicates``, ``waiting_deadletters``, ...) over all shards."""
+        return sum(getattr(shard, name) for shard in self.shards)
+
+
+async def read_status(store: ShardStore) -> IndexStatus:
+    """Heads and counters of every shard of every recorded topic."""
+    shards = await all_shards(store)
+    heads = await store.heads(shards)
+    statuses = []
+    totals: Counter[str] = Counter()
+    for shard, head in zip(shards, heads, strict=True):
+        counters = await store.counters(shard) if head is not None else {}
+        waiting = len(await store.deadletters(shard)) if counters.get("deadletters") else 0
+        statuses.append(_shard_status(shard, head, counters, waiting))
+        totals.update({name: amount for name, amount in counters.items() if ":" in name})
+    live = {name for status in statuses if status.head for name in status.head.live}
+    return IndexStatus(tuple(statuses), _by_source(totals), tuple(sorted(live)))
+
+
+def _shard_status(
+    shard: ShardId, head: Head | None, counters: Mapping[str, int], waiting: int
+) -> ShardStatus:
+    names = ("records", "duplicates", "changes", "stale", "deadletters", "merges")
+    return ShardStatus(
+        shard, head, **{name: counters.get(name, 0) for name in names}, waiting_deadletters=waiting
+    )
+
+
+def _by_source(totals: Mapping[str, int]) -> dict[str, SourceStatus]:
+    """Counters are named ``<what>:<source>`` or ``<what>:<generation>:<source>``."""
+    flat: dict[str, dict[str, int]] = {}
+    nested: dict[str, dict[str, dict[str, int]]] = {}
+    for name, amount in totals.items():
+        what, _, rest = name.partition(":")
+        if what in SOURCE_COUNTERS:
+            flat.setdefault(rest, {})[what] = amount
+        elif what in GENERATION_COUNTERS:
+            generation, _, source = rest.partition(":")
+            nested.setdefault(source, {}).setdefault(what, {})[generation] = amount
+    return {
+        source: SourceStatus(**flat.get(source, {}), **nested.get(source, {}))  # type: ignore[arg-type]
+        for source in sorted(flat.keys() | nested.keys())
+    }

@@ -1,0 +1,1 @@
+"""Storage of shards: one contract, in memory and in Redis."""

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.policies import token_windows
+
+CASES = Path(__file__).parent.parent / "cases" / "token_windows.jsonl"
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case["id"]) for case in map(json.loads, CASES.read_text().splitlines())]
+)
+def test_acceptance_case(case: dict[str, object]) -> None:
+    window = (case["n_tokens"], case["size"], case["overlap"])
+    if case["expected"] == "ValueError":
+        with pytest.raises(ValueError, match="^(size|overlap) is "):
+            token_windows(*window)
+    else:
+        assert token_windows(*window) == [tuple(expected) for expected in case["expected"]]
+
+
+@given(st.integers(0, 60), st.integers(1, 12), st.data())
+def test_windows_cover_all_tokens_and_none_lies_inside_its_predecessor(
+    n: int, size: int, data: st.DataObject
+) -> None:
+    overlap = data.draw(st.integers(0, size - 1))
+    windows = token_windows(n, size, overlap)
+    assert {token for start, end in windows for token in range(start, end)} == set(range(n))
+    assert all(0 < end - start <= size for start, end in windows)
+    assert all(end - start == size for start, end in windows[:-1])
+    for (_, end), (next_start, next_end) in pairwise(windows):
+        assert end - next_start == overlap
+        assert next_end > end
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ((1, 4, 3), [(0, 1)]),
+        ((5, 4, 2), [(0, 4), (2, 5)]),
+        ((4, 4, 3), [(0, 4)]),
+        ((6, 4, 2), [(0, 4), (2, 6)]),
+    ],
+)
+def test_short_and_exact_ends(window: tuple[int, int, int], expected: list[tuple[int, int]]) -> None:
+    assert token_windows(*window) == expected
+
+
+def test_a_negative_count_is_ill_formed() -> None:
+    with pytest.raises(ValueError, match="n_tokens is -1"):
+        token_windows(-1, 4, 0)
