@@ -49,9 +49,9 @@ class RedisCluster:
 
 
 @contextmanager
-def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
+def redis_server(folder: Path, *options: str, port: int | None = None) -> Iterator[RedisServer]:
     """A server without persistence unless ``options`` ask for it; its files lie in ``folder``."""
-    port = free_port()
+    port = port or free_port()
     command = [_binary(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     with (folder / f"{port}.log").open("wb") as log:
         process = subprocess.Popen([*command, *options], stdout=log, stderr=subprocess.STDOUT)

@@ -19,7 +19,7 @@ CASES = Path(__file__).parent.parent / "cases" / "token_windows.jsonl"
 def test_acceptance_case(case: dict[str, object]) -> None:
     window = (case["n_tokens"], case["size"], case["overlap"])
     if case["expected"] == "ValueError":
-        with pytest.raises(ValueError, match="^(size|overlap) is "):
+        with pytest.raises(ValueError, match=r"^(size|overlap) is "):
             token_windows(*window)
     else:
         assert token_windows(*window) == [tuple(expected) for expected in case["expected"]]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shard_reading import check_shard, read_chunks, read_records, read_text
 
 from tessera.errors import FencedError, SequenceError, StagingError, UnavailableError
 from tessera.events.change import Record
@@ -19,7 +21,6 @@ from tessera.shards.writer import ShardWriter
 from tessera.sources.catalog import SourceCatalog, SourceDeclaration
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore
-from shard_reading import check_shard, read_chunks, read_records, read_text
 
 DOCUMENTS = ShardId("tessera.documents", 0)
 LOGS = ShardId("tessera.logs", 0)
@@ -86,7 +87,7 @@ def run_records(
         store = MemoryStore()
         writer = await new_writer(store, shard, limits)
         borders = [0, *sorted(set(cuts)), len(records)]
-        for start, end in zip(borders, borders[1:], strict=False):
+        for start, end in itertools.pairwise(borders):
             if start < end:
                 await writer.write(records[start:end])
                 await writer.tick()
@@ -151,7 +152,7 @@ LINES = st.lists(
 def test_a_log_that_arrives_in_appends_equals_the_log_cut_at_once(lines, splits, batches, source):
     borders = sorted({0, len(lines), *(s for s in splits if s < len(lines))})
     log = Log(LOGS)
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in itertools.pairwise(borders):
         log.add(append("r.log", start + 1, "".join(f"{line}\n" for line in lines[start:end]), source))
     store = run_records(LOGS, log.records, batches)
     assert not reasons(store)
