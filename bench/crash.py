@@ -19,27 +19,31 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
 from tessera.documents.record import DocumentRecord
-from tessera.documents.text import decompress
+from tessera.documents.text import block_ids, decompress
 from tessera.embedded.broker import EmbeddedBroker
 from tessera.embedded.redis import EmbeddedRedis
 from tessera.errors import UnavailableError
 from tessera.events.change import Append, Change, Delete, Upsert, document_key
 from tessera.events.encoding import encode_event
-from tessera.events.topics import CHANGE_TOPICS, DOCUMENTS, LOGS, partition_of
+from tessera.events.topics import DOCUMENTS, LOGS, partition_of
 from tessera.index.codec import decode
 from tessera.index.merge import dead_chunks
 from tessera.ingestion import chunk_text
 from tessera.kafka.admin import ensure_topics
+from tessera.shards.merging import segment_blob
 from tessera.store.base import ShardId, ShardStore
 from tessera.store.connect import connect
 
 GENERATION = "g1"
 NAMESPACE = "crash"
+SYNC_S = 1.0
+"""What a power loss may cost with ``appendfsync everysec``."""
+KILL_WITHIN_S = 0.3
+"""A burst is applied within about this time."""
 SETTINGS = """\
 [sources.handbook]
 kind = "documents"
@@ -52,7 +56,7 @@ kind = "devex"
 
 @dataclass(frozen=True, slots=True)
 class Ordeal:
-    """How much happens. ``pace_s`` is slept between chunks of ``burst`` events, so that faults hit busy work."""
+    """How much happens; faults strike between bursts of events, once the last fault has been got over."""
 
     events: int = 20_000
     documents: int = 500
@@ -113,6 +117,7 @@ class Cluster:
         self.redis = EmbeddedRedis(folder / "redis")
         self.workers: list[subprocess.Popen[bytes]] = []
         self.starts = 0
+        self.exits: list[int] = []
 
     def start(self) -> None:
         """Start servers, then workers."""
@@ -144,23 +149,24 @@ class Cluster:
         """Start workers again that ended by themselves, as a supervisor would."""
         for index, worker in enumerate(self.workers):
             if worker.poll() is not None:
+                self.exits.append(worker.returncode)
                 self.workers[index] = self._worker()
 
-    def lose_power(self) -> int:
-        """Kill the store, cut what it wrote in the last second, start it again; return the bytes cut."""
-        log = self._incremental_log()
-        before = log.stat().st_size
-        time.sleep(1.0)
-        pid = self.redis.pid
+    def log_bytes(self) -> int:
+        """Size of the store's append-only file."""
+        return self._incremental_log().stat().st_size
+
+    def lose_power(self, synced_bytes: int) -> int:
+        """Kill the store, cut its file to what was synced, start it again; return the bytes cut."""
+        pid, port, log = self.redis.pid, self.redis.port, self._incremental_log()
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        port = self.redis.port
         self.redis.stop()
         size = log.stat().st_size
-        os.truncate(log, min(before, size))
+        os.truncate(log, min(synced_bytes, size))
         self.redis = EmbeddedRedis(self.folder / "redis", port)
         self.redis.start()
-        return size - min(before, size)
+        return size - min(synced_bytes, size)
 
     def logs(self) -> str:
         """What the workers said."""
@@ -196,6 +202,7 @@ class Outcome:
     chunks: int
     duplicates: int
     worker_starts: int
+    own_exits: tuple[int, ...]
     bytes_cut: int
     seconds: float
     worker_logs: str
@@ -217,11 +224,11 @@ async def run(ordeal: Ordeal, report: Callable[[str], None] = lambda line: None)
                 duplicates = await _duplicates(store, model)
             finally:
                 await store.close()
-            starts, logs = cluster.starts, cluster.logs()
+            starts, exits, logs = cluster.starts, tuple(cluster.exits), cluster.logs()
         finally:
             cluster.stop()
     seconds = time.monotonic() - started
-    return Outcome(tuple(faults), documents, chunks, duplicates, starts, bytes_cut, seconds, logs)
+    return Outcome(tuple(faults), documents, chunks, duplicates, starts, exits, bytes_cut, seconds, logs)
 
 
 async def _torment(cluster: Cluster, model: Model, report: Callable[[str], None]) -> int:
@@ -238,16 +245,165 @@ async def _torment(cluster: Cluster, model: Model, report: Callable[[str], None]
     try:
         events = model.events(ordeal)
         for burst in range(bursts):
+            if burst in moments:
+                await _wait_until_caught_up(cluster, model)
+            synced_bytes = cluster.log_bytes()
             await _publish(producer, [next(events) for _ in range(ordeal.burst)], partitions, model)
             if burst in powers:
-                await _wait_for_progress(cluster, model)
-                cut += await asyncio.to_thread(_main_thread_only, cluster)
+                await asyncio.sleep(SYNC_S)
+                cut += cluster.lose_power(synced_bytes)
                 report(f"{(burst + 1) * ordeal.burst} events: power lost, {cut} bytes cut")
             elif burst in moments:
-                await _wait_for_progress(cluster, model)
-                await asyncio.sleep(random_.random() * 0.3)
+                await asyncio.sleep(random_.random() * KILL_WITHIN_S)
                 cluster.kill_worker(random_.randrange(ordeal.workers))
                 report(f"{(burst + 1) * ordeal.burst} events: worker killed")
     finally:
         await producer.stop()
     return cut
+
+
+async def _publish(
+    producer: AIOKafkaProducer, changes: list[Change], partitions: dict[str, int], model: Model
+) -> None:
+    sent = []
+    for change in changes:
+        event = encode_event(change)
+        topic = LOGS if change.source == "devex" else DOCUMENTS
+        partition = partition_of(event.key, partitions[topic])
+        sent.append(await producer.send(topic, event.value, event.key, partition))
+    for metadata in await asyncio.gather(*sent):
+        shard = ShardId(metadata.topic, metadata.partition)
+        model.ends[shard] = max(model.ends.get(shard, 0), metadata.offset + 1)
+
+
+async def _wait_until_caught_up(cluster: Cluster, model: Model) -> None:
+    """Wait until all that was published is applied: whatever was broken last has been got over."""
+    store = connect(cluster.redis.url, NAMESPACE)
+    try:
+
+        async def caught_up() -> bool:
+            cluster.revive()
+            return await _applied(store, model) == sum(model.ends.values())
+
+        await _poll(caught_up, cluster, "what was broken was not got over")
+    finally:
+        await store.close()
+
+
+async def _until_applied(
+    cluster: Cluster, model: Model, store: ShardStore, report: Callable[[str], None]
+) -> None:
+    total = sum(model.ends.values())
+
+    async def finished() -> bool:
+        cluster.revive()
+        applied = await _applied(store, model)
+        report(f"applied {applied} of {total}")
+        return applied == total
+
+    await _poll(finished, cluster, "not all was applied", every_s=0.5)
+
+
+async def _applied(store: ShardStore, model: Model) -> int:
+    """Records of the model's logs that are applied, over all shards; 0 while the store is away."""
+    try:
+        heads = await store.heads(sorted(model.ends))
+    except UnavailableError:
+        return 0
+    return sum(head.applied + 1 for head in heads if head is not None)
+
+
+async def _poll(
+    done: Callable[[], Awaitable[bool]], cluster: Cluster, failure: str, every_s: float = 0.02
+) -> None:
+    deadline = time.monotonic() + cluster.ordeal.timeout_s
+    while not await done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{failure} within {cluster.ordeal.timeout_s:g} s\n{cluster.logs()[-4000:]}")
+        await asyncio.sleep(every_s)
+
+
+async def _duplicates(store: ShardStore, model: Model) -> int:
+    counts = [await store.counters(shard) for shard in sorted(model.ends)]
+    return sum(count.get("duplicates", 0) for count in counts)
+
+
+async def compare(store: ShardStore, model: Model) -> tuple[list[str], int, int]:
+    """Faults, documents and live chunks: the document tables and the index, each against the model."""
+    faults: list[str] = []
+    found: dict[str, str] = {}
+    chunks = 0
+    for shard in sorted(model.ends):
+        records = {key: DocumentRecord.decode(data, key) for key, data in await store.scan_documents(shard)}
+        live = await live_chunks(store, shard)
+        for key, record in records.items():
+            if record.deleted:
+                continue
+            if key in found:
+                faults.append(f"{key} is in two shards")
+            text = await _text(store, shard, record)
+            found[key] = text
+            expected = chunk_text(text, key)
+            spans = [(n, chunk.start, chunk.end) for n, chunk in enumerate(expected)]
+            if sorted(live.pop(key, [])) != spans:
+                faults.append(f"{key}: live chunks are not those of its text")
+            if key in model.revisions and record.revision != model.revisions[key]:
+                faults.append(f"{key}: revision {record.revision}, not {model.revisions[key]}")
+            chunks += len(spans)
+        faults += [f"{key}: {len(spans)} chunks of a document that is gone" for key, spans in live.items()]
+    for key, content in model.contents.items():
+        if found.pop(key, None) != content:
+            faults.append(f"{key}: not its last content")
+    faults += [f"{key}: never published" for key in found]
+    return faults, sum(content is not None for content in model.contents.values()), chunks
+
+
+async def live_chunks(store: ShardStore, shard: ShardId) -> dict[str, list[tuple[int, int, int]]]:
+    """(ordinal, start, end) of every live chunk by document key, from segments and tombstones alone."""
+    manifest = await store.manifest(shard, GENERATION)
+    live: dict[str, list[tuple[int, int, int]]] = {}
+    if manifest is None:
+        return live
+    for meta in manifest.segments.values():
+        [blob] = await store.blobs(shard, [segment_blob(GENERATION, meta.id)])
+        assert blob is not None, f"{shard}: segment {meta.id} is gone"
+        segment = decode(blob)
+        applying = manifest.tombstones[max(0, meta.watermark - manifest.tombstone_base) :]
+        dead = dead_chunks(segment, applying)
+        columns = [segment.column(name)[~dead].tolist() for name in ("document", "ordinal", "start", "end")]
+        for document, *span in zip(*columns, strict=True):
+            ordinal, start, end = span
+            live.setdefault(segment.documents[document].key, []).append((ordinal, start, end))
+    return live
+
+
+async def _text(store: ShardStore, shard: ShardId, record: DocumentRecord) -> str:
+    ids = block_ids(record.text_id, record.size_bytes)
+    blobs = await store.blobs(shard, ids)
+    return b"".join(
+        decompress(blob, blob_id) for blob, blob_id in zip(blobs, ids, strict=True) if blob is not None
+    ).decode()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run from the command line; exit status 1 where anything is not as it must be."""
+    parser = argparse.ArgumentParser(prog="python -m bench.crash", description=__doc__)
+    for name in ("events", "documents", "logs", "kills", "power_losses", "workers", "seed"):
+        default = getattr(Ordeal(), name)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    ordeal = Ordeal(**vars(parser.parse_args(arguments)))
+    outcome = asyncio.run(run(ordeal, lambda line: print(line, flush=True)))
+    print(
+        f"{ordeal.events} events, {ordeal.kills} kills, {ordeal.power_losses} power losses "
+        f"({outcome.bytes_cut} bytes cut), {outcome.worker_starts} worker starts "
+        f"({len(outcome.own_exits)} after an end of its own), {outcome.seconds:.0f} s: "
+        f"{outcome.documents} documents, {outcome.chunks} chunks, {outcome.duplicates} duplicates dropped, "
+        f"{len(outcome.faults)} faults"
+    )
+    for fault in outcome.faults[:50]:
+        print(fault)
+    return 1 if outcome.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

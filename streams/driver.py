@@ -212,6 +212,6 @@ class _Membership:
         for stream in self._driver._streams.values():
             while not stream.channel.queue.empty():
                 self.pending.discard(stream.channel.queue.get_nowait().message)
-        while self.pending:
+        while self.pending:  # noqa: ASYNC110 - a few passes of the loop at most
             await asyncio.sleep(0)
         await self._driver.rebalance()

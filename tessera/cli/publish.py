@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from tessera.cli.servers import opened_publisher, opened_store
 from tessera.cli.terminal import print_json, progress
 from tessera.errors import EventError, InputError, SourceError
-from tessera.events.decoding import check_routing, decode_value
+from tessera.events.acceptance import accepted_event
 from tessera.events.encoding import Event
-from tessera.events.topics import topic_of
 from tessera.settings import Settings, load_settings
 
 BATCH_EVENTS = 256
@@ -70,7 +69,8 @@ def _batches(settings: Settings, file: str) -> Iterator[list[Line]]:
                 if not line.strip():
                     continue
                 try:
-                    batch.append(Line(number, checked_event(line, settings)))
+                    event = accepted_event(line, settings.catalog, settings.max_document_bytes)
+                    batch.append(Line(number, event))
                 except EventError as error:
                     if batch and file == "-":
                         yield batch
@@ -95,13 +95,6 @@ def _arriving_lines(stream: io.BufferedReader) -> Iterator[list[bytes]]:
         rest.append(last)
     if any(rest):
         yield [b"".join(rest)]
-
-
-def checked_event(value: bytes, settings: Settings) -> Event:
-    """The event in these bytes, once it is known to be acceptable. Raises :class:`EventError`."""
-    change = decode_value(value, settings.max_document_bytes)
-    check_routing(change, settings.catalog, topic_of(settings.catalog[change.source].kind))
-    return Event(change.source, change.doc_id, value)
 
 
 def _fault(error: EventError, file: str, number: int) -> str:

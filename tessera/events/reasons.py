@@ -1,4 +1,4 @@
-"""Why a change event is refused: the stable words that dead letters and metrics are counted by."""
+"""Why a change event is not applied: the stable words that dead letters and metrics are counted by."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "wrong_topic": "the source's kind travels on the other change topic",
         "append_to_documents": "an append to a source whose documents do not grow",
         "revision_missing": "the source is declared to bring its own revisions and this event has none",
+        # The event against the document that is held.
+        "append_after_delete": "an append in the middle of a log that was deleted",
+        "append_conflict": "an append of lines that are held with other content",
+        "gap_too_large": "an append so far on that the gap before it would pass the maximum size",
+        "document_too_large": "the document would be larger than the configured maximum",
+        "media_type_conflict": "an append of another media type than the log is held as",
+        "access_conflict": "an append that would change who may read the log",
+        "held_state_damaged": "what is held of the document cannot be read back",
+        "invalid_replay": "a replayed dead letter whose header does not say what it replays",
+        "replay_superseded": "a replayed dead letter of a document that has changed since",
+        "processing_failed": "the record alone makes chunking or analyzing fail, again and again",
     }
 )
-"""Every reason that decoding, encoding and routing give, with its meaning."""
+"""Every reason, with its meaning."""

@@ -41,19 +41,19 @@ def install(app: FastAPI) -> None:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)  # noqa: S101 - registered for this class alone
+    assert isinstance(error, RefusedError)
     return failure(error.status, error.code, str(error), **error.details)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101
+    assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"] if part not in ("query", "path", "body"))
     return failure(422, "invalid_request", f"{field}: {first['msg']}", field=field)
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101
+    assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed"}
     message = f"no such route: {request.url.path}" if error.status_code == 404 else str(error.detail)
     return failure(error.status_code, codes.get(error.status_code, "http_error"), message)

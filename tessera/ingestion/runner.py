@@ -109,7 +109,7 @@ class _Units:
             self.group = None
             self.closing = False
             self._restart(at, number)
-        elif self.lines >= MAX_LINES:
+        elif self.lines > MAX_LINES:
             self._close()
             self._restart(at, number)
         self.own_lines = 0

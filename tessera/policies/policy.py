@@ -145,6 +145,6 @@ class ChunkPolicy:
         starts = word_starts(text)
         borders = [border for span in spans for border in span[:2]]
         borders += [place.start - begin.start, end.start - begin.start]
-        tokens = [begin.start_token + int(index) for index in starts.searchsorted(borders)]
+        tokens: list[int] = (starts.searchsorted(borders) + begin.start_token).tolist()
         chunks = build_chunks(text, spans, stem, begin, zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
         return Cut(chunks, replace(place, start_token=tokens[-2]), replace(end, start_token=tokens[-1]))

@@ -22,7 +22,7 @@ def word_starts(text: str) -> npt.NDArray[np.int64]:
         lead = min(block_start, 1)
         block = text[block_start - lead : block_start + BLOCK_SIZE]
         code_points = np.frombuffer(block.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-        is_word = table[code_points]
+        is_word = table.take(code_points)
         is_start = is_word.copy()
         is_start[1:] &= ~is_word[:-1]
         found.append(np.flatnonzero(is_start[lead:]) + block_start)

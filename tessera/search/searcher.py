@@ -157,24 +157,26 @@ class Searcher:
         return release, view, snapshot, hits
 
     async def _current(self, generation: str | None) -> tuple[Release, GenerationView, Snapshot]:
-        """The release, read once, and a snapshot, begun after the call, of its generation or the one asked for.
+        """The release, read once, and a snapshot of its generation, or of the one asked for.
 
-        The release is read together with the heads of the generation expected to be its own.
+        Both are read after the call began, and together: the release seldom moves to another generation.
         """
         expected = self._views.get(generation or self._serving or "")
         if expected is None:
-            release = await self._release()
-            view = await self._view(generation or release.generation)
-            return release, view, await view.fresh()
-        release, snapshot = await asyncio.gather(self._release(), expected.fresh(), return_exceptions=True)
-        if isinstance(release, BaseException):
-            raise release
-        wanted = generation or release.generation
-        if wanted == expected.generation:
-            if isinstance(snapshot, BaseException):
-                raise snapshot
-            return release, expected, snapshot
-        view = await self._view(wanted)
+            return await self._opened(await self._release(), generation)
+        read, fresh = await asyncio.gather(self._release(), expected.fresh(), return_exceptions=True)
+        if isinstance(read, BaseException):
+            raise read
+        if (generation or read.generation) != expected.generation:
+            return await self._opened(read, generation)
+        if isinstance(fresh, BaseException):
+            raise fresh
+        return read, expected, fresh
+
+    async def _opened(
+        self, release: Release, generation: str | None
+    ) -> tuple[Release, GenerationView, Snapshot]:
+        view = await self._view(generation or release.generation)
         return release, view, await view.fresh()
 
     async def _release(self) -> Release:

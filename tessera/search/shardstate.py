@@ -24,9 +24,18 @@ class ShardState:
         return self.log_base + len(self.log)
 
     @property
-    def ask_from(self) -> int:
-        """The tombstone to read the next manifest from: the last known one, to see it is still there."""
+    def last_tombstone(self) -> int:
+        """The number of the last known tombstone; ``log_base`` where none is known."""
         return max(self.next_tombstone - 1, self.log_base)
+
+    def ask_from(self, head: Head) -> int:
+        """The tombstone to read the next manifest from, so that :func:`next_state` can compare.
+
+        The last known one, to see it is still there; all of them once another writer may have begun from
+        an older state of the store.
+        """
+        same_writer = (head.fence, head.epoch) == (self.head.fence, self.head.epoch)
+        return self.last_tombstone if same_writer else self.log_base
 
     def tombstones_from(self, number: int) -> tuple[Tombstone, ...]:
         """The known tombstones numbered from ``number``, which is not below ``log_base``."""
@@ -38,7 +47,7 @@ class ShardState:
         A segment still to come is either new or made from those held, so its watermark is not below theirs.
         """
         needed = min((meta.watermark for meta in self.segments.values()), default=self.next_tombstone)
-        base = max(self.log_base, min(needed, self.ask_from))
+        base = max(self.log_base, min(needed, self.last_tombstone))
         return replace(self, log_base=base, log=self.tombstones_from(base))
 
 
@@ -77,15 +86,18 @@ def next_state(known: ShardState, manifest: Manifest) -> ShardChange | None:
     """The change to a newer manifest, read from ``known.ask_from``; None where it does not continue it.
 
     A store that lost its last writes went back, and then on with others: sequence and tombstone numbers are
-    used twice, for different things. Another fence or epoch, a number that fell, or anything known that
-    reads differently now, shows it; the shard must then be read afresh.
+    used twice, for different things. A number that fell, or anything known that reads differently now, shows
+    it; the shard must then be read afresh. Tombstones below ``known.log_base`` need no comparison: they do
+    not apply to any segment held, and one that they might apply to is not continued either.
     """
     head, segments = manifest.head, dict(manifest.segments)
-    if (head.fence, head.epoch) != (known.head.fence, known.head.epoch):
-        return None
     if head.seq < known.head.seq or (head.seq == known.head.seq and head != known.head):
         return None
     if any(known.segments.get(name, meta) != meta for name, meta in segments.items()):
+        return None
+    if head.fence != known.head.fence and any(
+        meta.watermark < manifest.tombstone_base for meta in segments.values()
+    ):
         return None
     log = _continued(known, manifest)
     if log is None or any(meta.watermark < log[0] for meta in segments.values()):

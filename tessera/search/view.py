@@ -138,7 +138,7 @@ class GenerationView:
         state = held.state if held else None
         forget = frozenset(state.segments) if state else frozenset()
         manifest = head and await self._store.manifest(
-            shard, self.generation, from_tombstone=state.ask_from if state else 0
+            shard, self.generation, from_tombstone=state.ask_from(head) if state else 0
         )
         if not manifest:
             return Load(shard, head, None, forget)

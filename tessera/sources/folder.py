@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tessera.errors import SourceError
 from tessera.events.change import Change, Delete
@@ -86,6 +86,7 @@ class FolderSource:
         self._states: dict[str, FileState] = {}
         self._open_ended: set[str] = set()
         self._unsettled: dict[str, int] = {}
+        self._waited: dict[str, int] = {}
         self._scan_problems: list[SourceProblem] = []
         self._read_problems: dict[str, SourceProblem] = {}
 
@@ -141,6 +142,7 @@ class FolderSource:
         found = scan(self.path, self.declaration.kind)
         self._scan_problems = found.problems
         self._forget(found)
+        self._waited, self._unsettled = self._unsettled, {}
         batch: list[Change] = []
         looked: list[_Looked] = []
         size = 0
@@ -163,34 +165,41 @@ class FolderSource:
             one = self._attempt(file.doc_id, partial(self._read, file, watching=watching))
             if one is not None:
                 yield one
-        for doc_id in sorted(self._held):
-            if not self._held[doc_id].deleted and found.is_gone(doc_id):
-                one = self._attempt(doc_id, partial(self._gone, doc_id))
-                if one is not None:
-                    yield one
+        for doc_id in self._missing(found):
+            # Tools that replace a file may remove the old one first: wait before deleting.
+            if settle and self._wait(doc_id, self._clock(), SETTLE_NS):
+                continue
+            one = self._attempt(doc_id, partial(self._gone, doc_id))
+            if one is not None:
+                yield one
+
+    def _missing(self, found: Scan) -> list[str]:
+        live = (doc_id for doc_id, held in self._held.items() if not held.deleted)
+        return sorted(doc_id for doc_id in live if found.is_gone(doc_id))
 
     def _is_known(self, file: SourceFile) -> bool:
         """Whether nothing about the file has changed since it was looked at."""
         if self._states.get(file.doc_id) != file.state:
             return False
-        return file.doc_id not in self._open_ended or not self._is_idle(file.state.mtime_ns)
+        return file.doc_id not in self._open_ended or not self._is_idle(file.state)
 
-    def _is_idle(self, mtime_ns: int) -> bool:
-        return self._clock() - mtime_ns >= self._idle_ns
+    def _is_idle(self, state: FileState) -> bool:
+        return self._clock() - state.ctime_ns >= self._idle_ns
 
     def _is_being_written(self, file: SourceFile) -> bool:
         """Whether to wait before reading: a replaced file that was written to a moment ago."""
         now = self._clock()
         held = self._held.get(file.doc_id)
         has_grown = self.declaration.is_log and (held is None or file.state.size_bytes >= held.size_bytes)
-        first_seen = self._unsettled.setdefault(file.doc_id, now)
-        if (
-            has_grown
-            or not 0 <= now - file.state.ctime_ns < SETTLE_NS
-            or now - first_seen >= MAX_UNSETTLED_NS
-        ):
-            del self._unsettled[file.doc_id]
+        is_fresh = 0 <= now - file.state.ctime_ns < SETTLE_NS
+        return not has_grown and is_fresh and self._wait(file.doc_id, now, MAX_UNSETTLED_NS)
+
+    def _wait(self, doc_id: str, now: int, at_most_ns: int) -> bool:
+        """Whether a file is to be left for the next look; not when it has been for ``at_most_ns``."""
+        since = self._waited.get(doc_id, now)
+        if now - since >= at_most_ns:
             return False
+        self._unsettled[doc_id] = since
         return True
 
     def _attempt(self, doc_id: str, look: Callable[[], _Looked]) -> _Looked | None:
@@ -210,7 +219,7 @@ class FolderSource:
         content, state, is_stable = read_file(file, self._max_bytes)
         last_line: LastLine = "publish"
         if watching:
-            last_line = "settle" if self._is_idle(state.mtime_ns) else "hold"
+            last_line = "settle" if self._is_idle(state) else "hold"
         is_open_ended = (
             self.declaration.is_log and last_line == "hold" and not content.content.endswith(b"\n")
         )
@@ -225,10 +234,10 @@ class FolderSource:
 
     def _forget(self, found: Scan) -> None:
         """Drop what was remembered of files that are not there any more."""
-        remembered: tuple[dict[str, Any], ...] = (self._states, self._unsettled, self._read_problems)
-        for table in remembered:
-            for doc_id in table.keys() - found.files.keys():
-                del table[doc_id]
+        for doc_id in self._states.keys() - found.files.keys():
+            del self._states[doc_id]
+        for doc_id in self._read_problems.keys() - found.files.keys():
+            del self._read_problems[doc_id]
         self._open_ended &= found.files.keys()
 
     def _remember(self, looked: list[_Looked]) -> None:

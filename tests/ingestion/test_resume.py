@@ -51,6 +51,8 @@ def test_chunks_of_any_appends_equal_those_of_the_whole_log(
 @given(text=LOG | TEXT)
 @example("\ufeff\n\n# A\n\n\n## B\n\nx\ny\n\n\n")
 @example(f"{STAMP} ##[error]e\n" + "more\n" * 61 + "\n" * 70 + f"{STAMP} x\n" * 3)
+@example(f"{STAMP} ##[error]e\n" + "more\n" * 69 + f"{STAMP} x\n" * 3)
+@example(f"{STAMP} ##[group]g\n{STAMP} ##[endgroup]\n" + "more\n" * 69 + f"{STAMP} x\n" * 3)
 @example(f"{STAMP} ##[group]g\n" + "\n" * 130 + "x\n" * 62 + f"{STAMP} ##[endgroup]\n\n{STAMP} x\n")
 def test_chunks_of_single_lines_equal_those_of_the_whole_log(media_type: str, text: str) -> None:
     lines = whole_lines(text)[:150]

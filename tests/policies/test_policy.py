@@ -60,9 +60,9 @@ def test_name_and_spelled_out_defaults_change_no_hash(tmp_path: Path) -> None:
 
 def test_policies_are_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        PARAGRAPH.name = "x"  # type: ignore[misc]
+        PARAGRAPH.name = "x"
     with pytest.raises(AttributeError):
-        PARAGRAPH.chunk("x", "d")[0].start = 1  # type: ignore[misc]
+        PARAGRAPH.chunk("x", "d")[0].start = 1
 
 
 @pytest.mark.parametrize(

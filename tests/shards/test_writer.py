@@ -135,7 +135,8 @@ def test_the_greatest_revision_wins_whatever_the_order_of_arrival(events, cuts, 
 LINES = st.lists(
     st.sampled_from(
         ["", "# head", "## sub", "text é", "more text", "2026-01-02T03:04:05.1234567Z ##[group]g",
-         "2026-01-02T03:04:05.1234567Z ##[endgroup]", "2026-01-02T03:04:05.1234567Z x", "  cont", "##[error]e"]
+         "2026-01-02T03:04:05.1234567Z ##[endgroup]", "2026-01-02T03:04:05.1234567Z x", "  cont",
+         "##[error]e"]
     ),
     min_size=1,
     max_size=30,

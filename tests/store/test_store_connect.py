@@ -48,9 +48,7 @@ async def test_a_server_that_is_not_there_is_named_without_the_password(scheme: 
 async def test_a_wrong_password_is_a_matter_of_settings(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
         with server.client() as client:
-            client.acl_setuser(
-                "reader", enabled=True, passwords=[f"+{SECRET}"], categories=["+@read"], keys=["*"]
-            )
+            client.execute_command("ACL", "SETUSER", "reader", "on", f">{SECRET}", "~*", "+@read", "+ping")
         for password, command in ((f"{SECRET}x", "ping"), (SECRET, "claim")):
             store = connect(f"redis://reader:{password}@127.0.0.1:{server.port}")
             with pytest.raises(SettingsError, match="check the user, password and permissions") as caught:
@@ -68,7 +66,7 @@ async def test_a_wrong_password_is_a_matter_of_settings(tmp_path: Path) -> None:
         (f"redis://u:{SECRET}@h:99999", "malformed"),
         (
             f"redis://u:{SECRET}@h?decode_responses=true",
-            "decode_responses is not an option of a redis:// URL",
+            "decode_responses is not an option",
         ),
         (f"redis://u:{SECRET}@h?ssl_ca_certs=f", "ssl_ca_certs is not an option of a redis:// URL"),
         (f"redis://u:{SECRET}@h?socket_timeout=soon", "socket_timeout"),
@@ -83,7 +81,7 @@ def test_a_url_that_is_wrong_is_refused_without_its_password(url: str, message: 
 
 
 def test_a_namespace_that_would_move_hash_tags_is_refused() -> None:
-    with pytest.raises(SettingsError, match="namespace 'a{b}'"):
+    with pytest.raises(SettingsError, match=r"namespace 'a\{b\}'"):
         connect("redis://h", "a{b}")
     with pytest.raises(ValueError, match="must not hold braces"):
         Keys().shard(ShardId("a}b", 0))

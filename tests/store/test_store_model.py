@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from backends import RedisBackend, redis_backend_of
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from servers import RedisServer
 
 from tessera.errors import TesseraError
 from tessera.store.base import (
     Commit,
     GenerationDelta,
+    Head,
+    Manifest,
     SegmentMeta,
     ShardId,
     ShardStore,
@@ -26,25 +29,86 @@ from tessera.store.memory import MemoryStore
 
 SHARDS = (ShardId("a", 0), ShardId("a", 1))
 LIVE = ("g1", "g2")
+KEYS = ("s/a", "s/ä", "s/\x00", "t/*", "😀")
+LETTERS = ("d1", "d2", "d3")
+BLOBS = (*"uvwxyz", deadletter_blob("d1"))
 
 shards = st.sampled_from(SHARDS)
-keys = st.sampled_from(["s/a", "s/ä", "s/\x00", "t/*", "😀"])
+keys = st.sampled_from(KEYS)
 values = st.binary(max_size=6)
-blob_ids = st.sampled_from([*"uvwxyz", deadletter_blob("d1")])
-blob_values = st.sampled_from([b"", b"1", b"\xff\x00"])
-drift = st.sampled_from([0] * 12 + [-1, 1])
-"""What a writer believes is mostly right, so that histories get somewhere."""
+changes = st.dictionaries(keys, st.none() | values, max_size=3)
+letters = st.sampled_from(LETTERS)
+contents = {blob: blob.encode() * n for n, blob in enumerate(BLOBS)}
+
+Fault = Callable[[Commit], Commit]
+
+
+def in_g1(**parts: Any) -> Fault:
+    """A fault in the change of the first generation."""
+
+    def apply(commit: Commit) -> Commit:
+        delta = commit.generations.get("g1", GenerationDelta(0))
+        return replace(commit, generations={**commit.generations, "g1": replace(delta, **parts)})
+
+    return apply
+
+
+FAULTS: tuple[Fault, ...] = (
+    lambda commit: replace(commit, fence=commit.fence + 1),
+    lambda commit: replace(commit, fence=commit.fence - 1),
+    lambda commit: replace(commit, seq=commit.seq + 1),
+    lambda commit: replace(commit, applied=0),
+    lambda commit: replace(commit, generations={"g2": GenerationDelta(0)}),
+    lambda commit: replace(commit, generations={**commit.generations, "g3": GenerationDelta(0)}),
+    lambda commit: replace(commit, keep=("never",)),
+    lambda commit: replace(commit, counters={"s/a": 2**53 - 2}),
+    lambda commit: replace(commit, unlink=commit.keep),
+    in_g1(expected_next_tombstone=1),
+    in_g1(drop=("s5",)),
+    in_g1(add=(SegmentMeta("s5", 0, 1, 1),)),
+    in_g1(trim_tombstones_below=1),
+)
 
 
 @st.composite
-def deltas(draw: st.DrawFn) -> dict[str, Any]:
-    return {
-        "add": draw(st.lists(st.integers(0, 9), max_size=2, unique=True)),
-        "drop": draw(st.lists(st.integers(0, 9), max_size=1)),
-        "dead": draw(st.lists(st.builds(Tombstone, keys, st.integers(0, 2**40)), max_size=3)),
-        "trim": draw(st.none() | st.integers(0, 4)),
-        "drift": draw(drift),
-    }
+def deltas(draw: st.DrawFn, held: Manifest) -> GenerationDelta:
+    """A change that the generation can take."""
+    dead = draw(st.lists(st.builds(Tombstone, keys, st.integers(0, 2**40)), max_size=3))
+    end = held.next_tombstone + len(dead)
+    drop = draw(st.sets(st.sampled_from(sorted(held.segments)), max_size=2)) if held.segments else set()
+    free = [f"s{n}" for n in range(8) if f"s{n}" not in held.segments]
+    names = draw(st.lists(st.sampled_from(free), max_size=2, unique=True)) if free else []
+    marks = st.integers(max(0, end - 3), end)
+    add = tuple(SegmentMeta(name, draw(marks), draw(st.integers(0, 9)), 2**40) for name in names)
+    staying = [meta for meta in held.segments.values() if meta.id not in drop]
+    trim = draw(st.none() | st.integers(0, min([end, *(meta.watermark for meta in (*staying, *add))])))
+    return GenerationDelta(held.next_tombstone, add, tuple(sorted(drop)), tuple(dead), trim)
+
+
+@st.composite
+def commits(draw: st.DrawFn, head: Head, held: dict[str, Manifest]) -> Commit:
+    """A commit that the shard can take, or one with a fault in it."""
+    moves = draw(st.booleans())
+    named = LIVE if moves else draw(st.sets(st.sampled_from(LIVE)))
+    moved = draw(st.permutations(BLOBS))
+    first, second, third = sorted(draw(st.tuples(*[st.integers(0, 3)] * 3)))
+    commit = Commit(
+        head.shard,
+        head.fence,
+        head.seq,
+        applied=head.applied + draw(st.integers(1, 3)) if moves else None,
+        record_digest=draw(st.text(max_size=2)) if moves else "",
+        documents=draw(changes),
+        parts=draw(changes),
+        generations={name: draw(deltas(held[name])) for name in sorted(named)},
+        keep=tuple(moved[:first]),
+        expire=tuple(moved[first:second]),
+        unlink=tuple(moved[second:third]),
+        deadletters=draw(st.dictionaries(letters, values, max_size=2)),
+        counters=draw(st.dictionaries(keys, st.integers(-3, 3), max_size=2)),
+    )
+    fault = draw(st.sampled_from([None] * 20 + list(FAULTS)))
+    return fault(commit) if fault else commit
 
 
 class Histories(RuleBasedStateMachine):
@@ -61,8 +125,6 @@ class Histories(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.runner.run(self.backend.close())
         self.runner.close()
-        with self.server.client() as client:
-            client.flushall()
 
     def both(self, step: Callable[[ShardStore], Awaitable[Any]]) -> Any:
         async def outcome(store: ShardStore) -> Any:
@@ -75,6 +137,10 @@ class Histories(RuleBasedStateMachine):
         assert self.runner.run(outcome(self.backend.store)) == expected
         return expected
 
+    @initialize()
+    def begin(self) -> None:
+        self.both(lambda store: store.claim(SHARDS[0], LIVE))
+
     @rule(shard=shards)
     def claim(self, shard: ShardId) -> None:
         self.both(lambda store: store.claim(shard, LIVE))
@@ -83,74 +149,36 @@ class Histories(RuleBasedStateMachine):
     def adopt_log(self, shard: ShardId) -> None:
         self.both(lambda store: store.adopt_log(shard))
 
-    @rule(shard=shards, blobs=st.dictionaries(blob_ids, blob_values, min_size=1, max_size=4))
-    def stage(self, shard: ShardId, blobs: dict[str, bytes]) -> None:
-        for name, content in blobs.items():
-            self.both(lambda store, name=name, content=content: store.stage(shard, {name: content}))  # type: ignore[misc]
+    @rule(shard=shards, blob=st.sampled_from(BLOBS))
+    def stage(self, shard: ShardId, blob: str) -> None:
+        self.both(lambda store: store.stage(shard, {blob: contents[blob]}))
+        self.both(lambda store: store.stage(shard, {blob: b"other"}))
 
-    @rule(
-        shard=shards,
-        drifts=st.tuples(drift, drift, drift),
-        moves=st.booleans(),
-        named=st.sampled_from([LIVE] * 6 + [("g1",), (), ("g3",)]),
-        delta=st.fixed_dictionaries({"g1": deltas(), "g2": deltas(), "g3": deltas()}),
-        documents=st.dictionaries(keys, st.none() | values, max_size=3),
-        parts=st.dictionaries(keys, st.none() | values, max_size=2),
-        moved=st.lists(st.lists(blob_ids, max_size=2), min_size=3, max_size=3),
-        letters=st.dictionaries(st.sampled_from(["d1", "d2", "d3"]), values, max_size=2),
-        counters=st.dictionaries(keys, st.integers(-3, 3) | st.just(2**53 - 2), max_size=2),
-    )
-    def commit(
-        self, shard: ShardId, drifts: Any, moves: bool, named: Any, delta: Any, **changes: Any
-    ) -> None:
+    @rule(shard=shards, data=st.data())
+    def commit_staged(self, shard: ShardId, data: st.DataObject) -> None:
         head = self.runner.run(self.model.head(shard))
-        fence, seq, applied = (head.fence, head.seq, head.applied) if head else (0, 0, -1)
-        generations = {name: self._delta(shard, name, delta[name]) for name in named}
-        keep, expire, unlink = changes.pop("moved")
-        commit = Commit(
-            shard,
-            fence + drifts[0],
-            seq + drifts[1],
-            applied=applied + 1 + drifts[2] if moves else None,
-            generations=generations,
-            documents=changes["documents"],
-            parts=changes["parts"],
-            keep=tuple(keep),
-            expire=tuple(expire),
-            unlink=tuple(unlink),
-            deadletters=changes["letters"],
-            counters=changes["counters"],
-        )
+        if head is None:
+            return
+        held = {name: self.runner.run(self.model.manifest(shard, name)) for name in LIVE}
+        commit = data.draw(commits(head, {name: manifest for name, manifest in held.items() if manifest}))
+        staged = {blob: contents[blob] for blob in commit.keep if blob in contents}
+        self.both(lambda store: store.stage(shard, staged))
         self.both(lambda store: store.commit(commit))
 
-    def _delta(self, shard: ShardId, name: str, drawn: dict[str, Any]) -> GenerationDelta:
-        manifest = self.runner.run(self.model.manifest(shard, name))
-        start = manifest.next_tombstone if manifest else 0
-        end = start + len(drawn["dead"])
-        return GenerationDelta(
-            start + drawn["drift"],
-            tuple(SegmentMeta(f"s{n}", max(0, end - n // 4), n, n * 2**30) for n in drawn["add"]),
-            tuple(f"s{n}" for n in drawn["drop"]),
-            tuple(drawn["dead"]),
-            None if drawn["trim"] is None else max(0, end - drawn["trim"]),
-        )
+    @rule(shard=shards, data=st.data())
+    def commit_more(self, shard: ShardId, data: st.DataObject) -> None:
+        self.commit_staged(shard, data)
 
-    @rule(shard=shards, ids=st.lists(st.sampled_from(["d1", "d2", "d9"]), max_size=2))
-    def deliver(self, shard: ShardId, ids: list[str]) -> None:
-        self.both(lambda store: store.outbox_done(shard, ids))
+    @rule(shard=shards, delivered=st.lists(letters, max_size=2), discarded=letters)
+    def deliver_and_discard(self, shard: ShardId, delivered: list[str], discarded: str) -> None:
+        self.both(lambda store: store.outbox_done(shard, delivered))
+        self.both(lambda store: store.discard_deadletter(shard, discarded))
 
-    @rule(shard=shards, letter=st.sampled_from(["d1", "d2", "d9"]))
-    def discard(self, shard: ShardId, letter: str) -> None:
-        self.both(lambda store: store.discard_deadletter(shard, letter))
-
-    @rule(expected=st.none() | blob_values, release=blob_values)
-    def switch(self, expected: bytes | None, release: bytes) -> None:
+    @rule(expected=st.none() | values, release=values, name=st.sampled_from(LIVE), count=st.integers(1, 9))
+    def change_globals(self, expected: bytes | None, release: bytes, name: str, count: int) -> None:
         self.both(lambda store: store.set_release(expected, release))
-
-    @rule(name=st.sampled_from(LIVE), description=values, partitions=st.integers(1, 9))
-    def register(self, name: str, description: bytes, partitions: int) -> None:
-        self.both(lambda store: store.register(name, description))
-        self.both(lambda store: store.record_topic(name, partitions))
+        self.both(lambda store: store.register(name, release))
+        self.both(lambda store: store.record_topic(name, count))
 
     @invariant()
     def all_reads_are_equal(self) -> None:
@@ -158,12 +186,9 @@ class Histories(RuleBasedStateMachine):
             found: list[Any] = [await store.heads(SHARDS), await store.topics(), await store.registry()]
             found.append(await store.release())
             for shard in SHARDS:
-                found += (await store.scan_documents(shard), await store.parts(shard, ["s/a", "s/ä", "😀"]))
+                found += (await store.scan_documents(shard), await store.parts(shard, KEYS))
                 found += (await store.counters(shard), await store.outbox(shard))
-                found += (
-                    await store.deadletters(shard),
-                    await store.blobs(shard, [*"uvwxyz", "deadletter/d1"]),
-                )
+                found += (await store.deadletters(shard), await store.blobs(shard, BLOBS))
                 for name in (*LIVE, "g3"):
                     found += [await store.manifest(shard, name, start) for start in (0, 2)]
             return found
@@ -172,8 +197,8 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def the_same_blobs_expire(self) -> None:
-        for shard in SHARDS:
-            with self.server.client() as client:
+        with self.server.client() as client:
+            for shard in SHARDS:
                 for name, blob in self.model._at(shard).blobs.items():
                     left = client.pttl(self.backend.keys.shard(shard).blob(name))
                     assert (left >= 0) == (blob.expires_at is not None), name
@@ -184,9 +209,9 @@ def test_a_store_in_redis_behaves_as_the_one_in_memory(redis_server_running: Red
     run_state_machine_as_test(
         Histories,
         settings=settings(
-            max_examples=25,
-            stateful_step_count=20,
+            max_examples=40,
+            stateful_step_count=25,
             deadline=None,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=[HealthCheck.too_slow],
         ),
     )

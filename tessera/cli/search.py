@@ -1,0 +1,84 @@
+"""``tessera search``: the index is read directly, no service is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from tessera.cli.servers import opened_store
+from tessera.cli.terminal import console, print_json, printable
+from tessera.search import Answer, Hit, Searcher
+from tessera.settings import Settings, load_settings
+
+EVERYONE = "*"
+SHOWN_LINES = 6
+"""Lines of each hit that a person is shown; the line numbers lead to the rest."""
+
+
+def run(
+    flags: Mapping[str, Any],
+    config: Path | None,
+    query: str,
+    k: int,
+    principals: Sequence[str],
+    source: str | None,
+    generation: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Search and print the hits, best first. Without principals the caller is the operator."""
+    settings = load_settings(flags, config=config, require=("redis",))
+    seen_as = frozenset({EVERYONE, *principals}) if principals else None
+    answer = asyncio.run(_search(settings, query, k, seen_as, source, generation))
+    if as_json:
+        print_json(answer)
+    else:
+        show(answer, console())
+
+
+async def _search(
+    settings: Settings,
+    query: str,
+    k: int,
+    principals: frozenset[str] | None,
+    source: str | None,
+    generation: str | None,
+) -> Answer:
+    async with opened_store(settings) as store:
+        searcher = Searcher(store)
+        try:
+            return await searcher.search(query, k, principals, source, generation)
+        finally:
+            await searcher.close()
+
+
+def show(answer: Answer, out: Console) -> None:
+    """Print the answer for a person."""
+    for rank, hit in enumerate(answer.hits, start=1):
+        _show_hit(rank, hit, out)
+    count = f"{len(answer.hits)} hits" if answer.hits else "no hits"
+    as_of = " ".join(f"{shard}:{offset}" for shard, offset in sorted(answer.as_of.items()) if offset >= 0)
+    line = f"{count} in {answer.took_ms:.1f} ms · release {answer.release} · generation {answer.generation}"
+    out.print(Text(line, style="dim"))
+    out.print(Text(f"as of {as_of or 'an empty index'}", style="dim"))
+
+
+def _show_hit(rank: int, hit: Hit, out: Console) -> None:
+    place = f"{hit.source}/{hit.doc_id}:{hit.start_line}-{hit.end_line}"
+    out.print(
+        Text(f"{rank}. "), Text(printable(place), style="bold cyan"), Text(f"score {hit.score:.4f}", "green")
+    )
+    if hit.headings:
+        out.print(Text("   " + " › ".join(map(printable, hit.headings)), style="magenta"))
+    out.print(Text(f"   {printable(hit.id)}  {hit.uid}", style="dim"))
+    lines = hit.text.split("\n")
+    for line in lines[:SHOWN_LINES]:
+        out.print(Text(f"   │ {printable(line)}"))
+    if len(lines) > SHOWN_LINES:
+        out.print(Text(f"   │ … {len(lines) - SHOWN_LINES} more lines", style="dim"))
+    out.print()

@@ -1,0 +1,129 @@
+"""The JSON that the service speaks, as its OpenAPI description shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class HitBody(_Body):
+    """A chunk: ``text`` is the source's, verbatim, from code point ``start`` to before ``end``."""
+
+    id: str = Field(description="for people: <stem>:chunk<n>")
+    uid: str = Field(description="for machines: unique, fixed to revision and policy")
+    score: float
+    source: str
+    doc_id: str
+    revision: int
+    content_digest: str
+    policy: str
+    access: list[str]
+    start_token: int
+    end_token: int
+    start_line: int = Field(description="1-based, inclusive")
+    end_line: int = Field(description="1-based, inclusive")
+    start: int = Field(description="code points, half-open")
+    end: int = Field(description="code points, half-open")
+    headings: list[str]
+    text: str
+
+
+class AnswerBody(_Body):
+    """The hits, best first, and what they were found in."""
+
+    release: str
+    generation: str
+    as_of: dict[str, int] = Field(description="last applied offset by <topic>/<partition>; -1: none")
+    took_ms: float
+    hits: list[HitBody]
+
+
+class UncoveredBody(_Body):
+    """A range of the source that no chunk holds; ``missing`` lines of a log have not arrived."""
+
+    start: int
+    end: int
+    start_line: int
+    end_line: int
+    missing: bool
+
+
+class DocumentBody(_Body):
+    """A document with its chunks in source order."""
+
+    source: str
+    doc_id: str
+    revision: int
+    content_digest: str
+    media_type: str
+    access: list[str]
+    size_bytes: int
+    undecodable: list[list[int]] = Field(description="half-open byte ranges that were not UTF-8")
+    chunks: list[HitBody]
+    uncovered: list[UncoveredBody]
+
+
+class PositionBody(_Body):
+    """Where the broker put one change."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class GenerationBody(_Body):
+    """One generation and the contract that fixes its content."""
+
+    generation: str
+    policy: str
+    analyzer: str
+    embedding: dict[str, Any] | None
+    serving: bool
+    chunks: int
+    uncovered: int
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong; some errors say more, such as the ``field`` at fault."""
+
+    code: str
+    message: str
+
+
+class ErrorBody(_Body):
+    """Every error has this form."""
+
+    error: ErrorDetail
+
+
+EVENT_EXAMPLE = {
+    "v": 1,
+    "op": "upsert",
+    "source": "notes",
+    "doc_id": "first.md",
+    "media_type": "text/markdown",
+    "content": "# First\n\nA note.\n",
+    "access": ["*"],
+}
+
+EVENTS_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+                "example": EVENT_EXAMPLE,
+            }
+        },
+    }
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that can fail with these statuses."""
+    return {status: {"model": ErrorBody} for status in statuses}

@@ -1,0 +1,111 @@
+"""What the routes work with: the index, the searcher, the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from tessera.errors import TesseraError, UnavailableError
+from tessera.events.encoding import Event
+from tessera.events.topics import CHANGE_TOPICS
+from tessera.kafka.publisher import Position, Publisher
+from tessera.overview import read_overview
+from tessera.search import Searcher
+from tessera.settings import Settings
+from tessera.store.base import ShardStore
+
+logger = logging.getLogger(__name__)
+
+STATUS_S = 1.0
+"""A status is shared by all who ask within this time: each costs a connection to the broker."""
+
+WARM_PAUSE_S = 0.2
+
+
+class Services:
+    """One per process. The broker is connected when the first change comes: searching needs none."""
+
+    def __init__(self, settings: Settings, store: ShardStore) -> None:
+        self.settings = settings
+        self.store = store
+        self.searcher = Searcher(store)
+        self._publisher: Publisher | None = None
+        self._connecting = asyncio.Lock()
+        self._overview: dict[str, Any] = {}
+        self._overview_until = 0.0
+        self._reading = asyncio.Lock()
+        self._warming: asyncio.Task[None] | None = None
+
+    @property
+    def warm(self) -> bool:
+        """Whether the serving generation has been loaded."""
+        return self._warming is not None and self._warming.done() and not self._warming.cancelled()
+
+    def start(self) -> None:
+        """Load the serving generation in the background, as soon as there is one."""
+        self._warming = asyncio.create_task(self._warm())
+
+    async def close(self) -> None:
+        """Stop background work and close all connections."""
+        if self._warming is not None:
+            self._warming.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._warming
+        await self.searcher.close()
+        if self._publisher is not None:
+            await self._publisher.__aexit__(None, None, None)
+        await self.store.close()
+
+    async def publish(self, events: Sequence[Event]) -> list[Position]:
+        """Send the events and return their positions once the broker has all of them."""
+        return await (await self._connected()).publish_many(events)
+
+    async def overview(self) -> dict[str, Any]:
+        """The status of the whole index, at most :data:`STATUS_S` old."""
+        async with self._reading:
+            if time.monotonic() >= self._overview_until:
+                self._overview = await read_overview(self.settings, self.store)
+                self._overview_until = time.monotonic() + STATUS_S
+            return self._overview
+
+    async def _connected(self) -> Publisher:
+        async with self._connecting:
+            if self._publisher is None:
+                topics = await self.store.topics()
+                if not topics.keys() >= set(CHANGE_TOPICS):
+                    raise UnavailableError("no topics are recorded yet: start a worker, which makes them")
+                publisher = Publisher(
+                    self.settings.broker,
+                    self.settings.catalog,
+                    topics,
+                    max_content_bytes=self.settings.max_document_bytes,
+                )
+                self._publisher = await publisher.__aenter__()
+            return self._publisher
+
+    async def _warm(self) -> None:
+        told = ""
+        while True:
+            try:
+                await self.searcher.warm()
+            except TesseraError as error:
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning("not ready to search: %s", told)
+                await asyncio.sleep(WARM_PAUSE_S)
+            else:
+                return
+
+
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Serving = Annotated[Services, Depends(_services)]

@@ -1,0 +1,114 @@
+"""What an operator is shown about the whole index: shards, lag, generations, sources, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tessera.errors import TesseraError
+from tessera.kafka.admin import high_watermarks
+from tessera.releases import GenerationDescription, Release
+from tessera.settings import Settings, redacted
+from tessera.shards.status import IndexStatus, ShardStatus, SourceStatus, read_status
+from tessera.store.base import NO_OFFSET, ShardId, ShardStore
+
+
+async def read_overview(settings: Settings, store: ShardStore) -> dict[str, Any]:
+    """The status as JSON values. Where the broker does not answer, ends and lag are None and it says why."""
+    index = await read_status(store)
+    ends: Mapping[ShardId, int] = {}
+    trouble = None
+    try:
+        ends = await high_watermarks(settings.broker, [shard.shard for shard in index.shards])
+    except TesseraError as error:
+        trouble = str(error)
+    return await overview(settings, store, index, ends, trouble)
+
+
+async def overview(
+    settings: Settings,
+    store: ShardStore,
+    index: IndexStatus,
+    ends: Mapping[ShardId, int],
+    broker_trouble: str | None = None,
+) -> dict[str, Any]:
+    """The status as JSON values, from what was read already. ``ends`` are the next offsets of the logs."""
+    encoded = await store.release()
+    release = Release.from_json(encoded) if encoded is not None else None
+    serving = release.generation if release else None
+    registry = await store.registry()
+    generations = [GenerationDescription.from_json(registry[name]) for name in sorted(registry)]
+    return {
+        "release": release.release if release else None,
+        "generation": serving,
+        "broker": {"address": settings.broker, "trouble": broker_trouble},
+        "redis": {"address": redacted(settings.redis)},
+        "shards": [_shard(shard, ends.get(shard.shard)) for shard in index.shards],
+        "generations": [_generation(each, serving, index) for each in generations],
+        "sources": {name: _source(source, serving) for name, source in index.sources.items()},
+        "totals": _totals(index, ends, serving),
+        "tombstone_horizon_s": settings.tombstone_horizon_s,
+    }
+
+
+def shard_lag(shard: ShardStatus, end: int | None) -> int | None:
+    """Records of the shard's log that are not applied yet; None where its end is not known."""
+    return None if end is None else max(0, end - (shard.applied + 1))
+
+
+def _shard(shard: ShardStatus, end: int | None) -> dict[str, Any]:
+    head = shard.head
+    return {
+        "shard": str(shard.shard),
+        "topic": shard.shard.topic,
+        "partition": shard.shard.partition,
+        "claimed": head is not None,
+        "applied": shard.applied if head is not None else NO_OFFSET,
+        "end": end,
+        "lag": shard_lag(shard, end),
+        "epoch": head.epoch if head is not None else 0,
+        "fence": head.fence if head is not None else 0,
+        "sequence": head.seq if head is not None else 0,
+        "records": shard.records,
+        "duplicates": shard.duplicates,
+        "stale": shard.stale,
+        "dead_letters": shard.waiting_deadletters,
+    }
+
+
+def _generation(described: GenerationDescription, serving: str | None, index: IndexStatus) -> dict[str, Any]:
+    name = described.generation
+    return {
+        "generation": name,
+        "policy": described.contract.policy_id,
+        "analyzer": described.contract.analyzer,
+        "embedding": described.contract.embedding,
+        "serving": name == serving,
+        "chunks": sum(source.chunks.get(name, 0) for source in index.sources.values()),
+        "uncovered": sum(source.uncovered.get(name, 0) for source in index.sources.values()),
+    }
+
+
+def _source(source: SourceStatus, serving: str | None) -> dict[str, Any]:
+    return {
+        "documents": source.documents,
+        "chunks": source.chunks.get(serving or "", 0),
+        "uncovered": source.uncovered.get(serving or "", 0),
+        "parse_failures": source.parse_failures,
+        "tombstones": source.tombstones,
+        "text_bytes": source.text_bytes,
+    }
+
+
+def _totals(index: IndexStatus, ends: Mapping[ShardId, int], serving: str | None) -> dict[str, Any]:
+    lags = [shard_lag(shard, ends.get(shard.shard)) for shard in index.shards]
+    sources = index.sources.values()
+    return {
+        "documents": sum(source.documents for source in sources),
+        "chunks": sum(source.chunks.get(serving or "", 0) for source in sources),
+        "uncovered": sum(source.uncovered.get(serving or "", 0) for source in sources),
+        "lag": sum(known) if len(known := [each for each in lags if each is not None]) == len(lags) else None,
+        "duplicates": index.total("duplicates"),
+        "stale": index.total("stale"),
+        "dead_letters": index.total("waiting_deadletters"),
+    }
