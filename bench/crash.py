@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,6 +139,10 @@ class Cluster:
         self.redis.stop()
         self.broker.stop()
 
+    def add_worker(self) -> None:
+        """Start one more worker."""
+        self.workers.append(self._worker())
+
     def kill_worker(self, index: int) -> None:
         """SIGKILL one worker and start another in its place."""
         self.workers[index].send_signal(signal.SIGKILL)
@@ -248,7 +252,7 @@ async def _torment(cluster: Cluster, model: Model, report: Callable[[str], None]
             if burst in moments:
                 await _wait_until_caught_up(cluster, model)
             synced_bytes = cluster.log_bytes()
-            await _publish(producer, [next(events) for _ in range(ordeal.burst)], partitions, model)
+            await _send(producer, [next(events) for _ in range(ordeal.burst)], partitions, model)
             if burst in powers:
                 await asyncio.sleep(SYNC_S)
                 cut += cluster.lose_power(synced_bytes)
@@ -262,8 +266,18 @@ async def _torment(cluster: Cluster, model: Model, report: Callable[[str], None]
     return cut
 
 
-async def _publish(
-    producer: AIOKafkaProducer, changes: list[Change], partitions: dict[str, int], model: Model
+async def publish(broker: str, changes: list[Change], partitions: Mapping[str, int], model: Model) -> None:
+    """Send the changes, in order, and note in the model where the logs end."""
+    producer = AIOKafkaProducer(bootstrap_servers=broker, acks="all")
+    await producer.start()
+    try:
+        await _send(producer, changes, partitions, model)
+    finally:
+        await producer.stop()
+
+
+async def _send(
+    producer: AIOKafkaProducer, changes: list[Change], partitions: Mapping[str, int], model: Model
 ) -> None:
     sent = []
     for change in changes:

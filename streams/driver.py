@@ -100,7 +100,7 @@ class Driver:
         """Append records, in order, to their partitions' logs; return when all that is there was handled."""
         for record in records:
             self.logs[ShardId(record.topic, record.partition)].append(record)
-            self._deliver(record)
+            self.deliver(record)
         await self.settle()
 
     async def settle(self) -> None:
@@ -137,9 +137,10 @@ class Driver:
         """Deliver the shard's log from ``offset`` on."""
         for record in self.logs[shard]:
             if record.offset >= offset:
-                self._deliver(record)
+                self.deliver(record)
 
-    def _deliver(self, record: Record) -> None:
+    def deliver(self, record: Record, generation: int | None = None) -> None:
+        """Hand one record to its agent, as fetched in this generation of the group (default: the current)."""
         message = ConsumerMessage(
             record.topic,
             record.partition,
@@ -151,7 +152,7 @@ class Driver:
             record.value,
             None,
             tp=TP(record.topic, record.partition),
-            generation_id=self.app.consumer_generation_id,
+            generation_id=self.app.consumer_generation_id if generation is None else generation,
         )
         message.incref()
         self._membership.pending.add(message)

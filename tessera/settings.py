@@ -107,13 +107,14 @@ def load_settings(
     config: Path | None = None,
     require: tuple[Server, ...] = BOTH,
     extra_sources: Iterable[SourceDeclaration] = (),
+    join_running: bool = True,
 ) -> Settings:
     """Settings from ``flags`` (None values are as if not given), environment, file and address file.
 
     ``config`` names the settings file (else ``TESSERA_CONFIG``, else ``tessera.toml`` in the current folder,
     where it exists). ``require`` lists the servers that must be known. ``extra_sources`` hold unless the
-    file declares a source of the same name. Raises :class:`~tessera.errors.SettingsError` naming the file,
-    table and key, variable or flag at fault.
+    file declares a source of the same name. ``join_running`` False leaves the address file unread.
+    Raises :class:`~tessera.errors.SettingsError` naming the file, table and key, variable or flag at fault.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     path, document = _read_file(config)
@@ -123,7 +124,7 @@ def load_settings(
     settings = _validated(layers)
     declared = _declarations(tables, path)
 
-    address = read_address(settings.data_dir)
+    address = read_address(settings.data_dir) if join_running else None
     if address is not None:
         found: dict[str, str] = {name: getattr(address, name) for name in BOTH if not getattr(settings, name)}
         settings = settings.model_copy(update=found)

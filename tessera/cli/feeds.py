@@ -60,6 +60,7 @@ class Feed:
         self.path = path
         self.declaration = declaration
         self.report = FeedReport(declaration.name)
+        self.compared = asyncio.Event()
         self._store = store
         self._publisher = publisher
         self._max_document_bytes = max_document_bytes
@@ -73,6 +74,7 @@ class Feed:
         while batch := await asyncio.to_thread(lambda: list(islice(changes, BATCH_CHANGES))):
             await self._publish(batch)
         self._note(source)
+        self.compared.set()
         return source
 
     async def forever(self) -> AsyncIterator[FeedReport]:

@@ -75,7 +75,7 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
         pass  # a server that cannot be reached is told before anything listens
 
     class Server(uvicorn.Server):
-        """Leaves signals to us: uvicorn raises them once more when it has stopped, which looks like a crash."""
+        """Leaves signals to us: uvicorn raises them again once it has stopped, which looks like a crash."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:

@@ -18,6 +18,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+UNBOUNDED_COLUMNS = 1000
+"""A file or a pipe has no edge at which a table would have to be cut."""
+
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -42,7 +45,10 @@ def _plain(value: object) -> object:
 
 def console() -> Console:
     """A console on standard output that prints text as it is: no markup, no guessed highlights."""
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if not out.is_terminal:
+        out.width = UNBOUNDED_COLUMNS
+    return out
 
 
 @contextmanager

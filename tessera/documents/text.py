@@ -8,6 +8,7 @@ equal ids mean equal bytes. Blobs hold one zstd frame with its checksum.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import zstandard
@@ -18,8 +19,17 @@ BLOCK_BYTES = 65_536
 """Large enough to compress well, small enough that an append rewrites little and a hit reads little."""
 
 _LEVEL = 3
-_compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
-_decompressor = zstandard.ZstdDecompressor()
+
+
+class _Zstd(threading.local):
+    """One compressor and decompressor per thread: used by two at once, they corrupt what they make."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd = _Zstd()
 
 
 def block_length(size_bytes: int, block: int) -> int:
@@ -55,13 +65,13 @@ def blocks_from(text_id: str, data: bytes, first_block: int, size_bytes: int) ->
 
 def compress(data: bytes) -> bytes:
     """One block as it is stored."""
-    return _compressor.compress(data)
+    return _zstd.compressor.compress(data)
 
 
 def decompress(blob: bytes, blob_id: str) -> bytes:
     """The bytes of one stored block; raises CorruptionError naming ``blob_id``."""
     try:
-        return _decompressor.decompress(blob, max_output_size=BLOCK_BYTES)
+        return _zstd.decompressor.decompress(blob, max_output_size=BLOCK_BYTES)
     except zstandard.ZstdError as error:
         raise CorruptionError(
             f"text block {blob_id} cannot be read ({error}): publish its document again, "

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -45,8 +46,16 @@ _SPANS = (
     ("start_token", "end_token"),
 )
 
-_compressor = zstandard.ZstdCompressor(level=_LEVEL)
-_decompressor = zstandard.ZstdDecompressor()
+
+class _Zstd(threading.local):
+    """One compressor and decompressor per thread: used by two at once, they corrupt what they make."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd = _Zstd()
 
 
 def encode(segment: Segment) -> bytes:
@@ -200,7 +209,7 @@ def _json(value: object) -> bytes:
 
 
 def _framed(section: bytes) -> bytes:
-    frame = _compressor.compress(section)
+    frame = _zstd.compressor.compress(section)
     return _LENGTH.pack(len(frame)) + frame
 
 
@@ -209,7 +218,7 @@ def _sections(body: memoryview) -> Iterator[bytes]:
     while position < len(body):
         (length,) = _LENGTH.unpack_from(body, position)
         position += _LENGTH.size
-        yield _decompressor.decompress(body[position : position + length])
+        yield _zstd.decompressor.decompress(body[position : position + length])
         position += length
 
 

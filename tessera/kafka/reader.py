@@ -64,6 +64,7 @@ class LogReader:
         wanted = {self._partitions[shard]: shard for shard in offsets}
         for partition, shard in wanted.items():
             self._consumer.seek(partition, offsets[shard])
+            self._consumer.resume(partition)
         found: dict[ShardId, Record | None] = {}
         while len(found) < len(wanted):
             messages = await self._consumer.getmany(*wanted, timeout_ms=_POLL_MS, max_records=len(wanted))
@@ -71,7 +72,7 @@ class LogReader:
                 record = record_of(batch[0])
                 shard = wanted[partition]
                 found.setdefault(shard, record if record.offset == offsets[shard] else None)
-                self._consumer.pause(partition)
+                self._consumer.pause(partition)  # or what follows would be fetched while others are waited for
         return found
 
 

@@ -65,8 +65,8 @@ class SearchStats:
 
 def hit_of(found: Found, text: str, policy_id: str) -> Hit:
     """The hit for a chunk of a snapshot and its text."""
-    entry, value = found.document, found.value
-    ordinal = value("ordinal")
+    entry, values = found.document, found.values()
+    ordinal = values["ordinal"]
     return Hit(
         id=chunk_id(entry.doc_id, ordinal),
         uid=chunk_uid(entry.source, entry.doc_id, entry.revision, policy_id, ordinal),
@@ -77,12 +77,12 @@ def hit_of(found: Found, text: str, policy_id: str) -> Hit:
         content_digest=entry.content_digest,
         policy=policy_id,
         access=entry.access,
-        start_token=value("start_token"),
-        end_token=value("end_token"),
-        start_line=value("start_line"),
-        end_line=value("end_line"),
-        start=value("start"),
-        end=value("end"),
-        headings=found.headings,
+        start_token=values["start_token"],
+        end_token=values["end_token"],
+        start_line=values["start_line"],
+        end_line=values["end_line"],
+        start=values["start"],
+        end=values["end"],
+        headings=found.part.segment.headings[values["heading"]],
         text=text,
     )

@@ -124,7 +124,8 @@ def _candidates(
         keep &= eligible[chunks]
     chunks = chunks[keep]
     if len(lists) > 1:
-        chunks = np.unique(chunks)
+        chunks.sort()
+        chunks = chunks[np.diff(chunks, prepend=-1) > 0]
     return scratch[chunks], chunks
 
 

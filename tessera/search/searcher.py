@@ -87,7 +87,7 @@ class Searcher:
             return [
                 found
                 for found in document
-                if found.document.revision == wanted.revision and found.value("ordinal") == wanted.ordinal
+                if found.document.revision == wanted.revision and found.ordinal == wanted.ordinal
             ]
 
         *_, hits = await self._hits(find)

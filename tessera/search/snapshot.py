@@ -14,6 +14,8 @@ from tessera.search.part import Part, is_visible
 from tessera.search.scoring import weigh
 from tessera.store.base import ShardId
 
+_ORDINAL = COLUMNS.index("ordinal")
+
 
 class Found(NamedTuple):
     """One chunk of a snapshot and its score."""
@@ -28,19 +30,19 @@ class Found(NamedTuple):
         return self.part.segment.documents[int(self.part.index.document[self.chunk])]
 
     @property
-    def headings(self) -> tuple[str, ...]:
-        """The chunk's heading path."""
-        return self.part.segment.headings[self.value("heading")]
+    def ordinal(self) -> int:
+        """The chunk's number within its document."""
+        return int(self.part.segment.columns[self.chunk, _ORDINAL])
 
-    def value(self, column: str) -> int:
-        """One of the chunk's :data:`~tessera.index.segment.COLUMNS`."""
-        return int(self.part.segment.columns[self.chunk, COLUMNS.index(column)])
+    def values(self) -> dict[str, int]:
+        """The chunk's :data:`~tessera.index.segment.COLUMNS` by name."""
+        return dict(zip(COLUMNS, self.part.segment.columns[self.chunk].tolist(), strict=True))
 
     @property
     def rank(self) -> tuple[float, str, str, int]:
         """Sorts hits: falling score, then (source, doc_id, ordinal)."""
         entry = self.document
-        return -self.score, entry.source, entry.doc_id, self.value("ordinal")
+        return -self.score, entry.source, entry.doc_id, self.ordinal
 
     @property
     def shard(self) -> ShardId:

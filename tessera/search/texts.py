@@ -34,7 +34,7 @@ class TextReader:
         """
         spans = [_Span(hit) for hit in found]
         blocks = await self._read({(span.shard, blob): None for span in spans for blob in span.blobs})
-        return [span.text(b"".join(blocks[span.shard, blob] for blob in span.blobs)) for span in spans]
+        return [span.text([blocks[span.shard, blob] for blob in span.blobs]) for span in spans]
 
     async def _read(self, keys: Iterable[BlockKey]) -> dict[BlockKey, bytes]:
         blocks: dict[BlockKey, bytes] = {}
@@ -73,12 +73,14 @@ class _Span:
     def __init__(self, hit: Found) -> None:
         self.entry = hit.document
         self.shard = hit.shard
-        self.start = hit.value("start_byte")
-        self.end = hit.value("end_byte")
-        self.characters = hit.value("end") - hit.value("start")
+        values = hit.values()
+        self.start = values["start_byte"]
+        self.end = values["end_byte"]
+        self.characters = values["end"] - values["start"]
         self.blobs = block_ids(self.entry.text_id, self.entry.size_bytes, self.start, self.end)
 
-    def text(self, data: bytes) -> str:
+    def text(self, blocks: Sequence[bytes]) -> str:
+        data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
         offset = self.start - self.start % BLOCK_BYTES
         try:
             text = data[self.start - offset : self.end - offset].decode()

@@ -62,12 +62,13 @@ def plan_log(
         size_bytes=len(log.utf8),
     )
     if held is None or held.deleted:
-        changes = list(_appends(file, log.raw, 0, declaration))
+        changes = list(_appends(file, log.raw, 0, 1, declaration))
         return Planned(changes, after if changes else held)
     if is_same(held, log.digest, file, declaration):
         return Planned([], held)
     if _continues(log, held) and is_same(held, held.content_digest, file, declaration):
-        return Planned(list(_appends(file, log.raw, held.lines, declaration)), after)
+        start = held.size_bytes if log.raw is log.utf8 else _after_lines(log.raw, held.lines)
+        return Planned(list(_appends(file, log.raw, start, held.lines + 1, declaration)), after)
     return Planned([_whole(file, log.raw, declaration)], after)
 
 
@@ -108,10 +109,9 @@ def _continues(log: _Log, held: HeldDocument) -> bool:
 
 
 def _appends(
-    file: FileContent, raw: bytes, held_lines: int, declaration: SourceDeclaration
+    file: FileContent, raw: bytes, position: int, line: int, declaration: SourceDeclaration
 ) -> Iterator[Change]:
-    position = _after_lines(raw, held_lines)
-    line = held_lines + 1
+    """Yield the lines of ``raw`` from byte ``position`` on, the first of which has number ``line``."""
     while position < len(raw):
         piece = raw[position : _piece_end(raw, position)]
         content, undecodable = decode_content(piece)
@@ -136,6 +136,7 @@ def _piece_end(raw: bytes, start: int) -> int:
 
 
 def _after_lines(raw: bytes, lines: int) -> int:
+    """The byte position after so many lines, as received: undecodable bytes have another length as UTF-8."""
     position = 0
     for _ in range(lines):
         position = raw.index(b"\n", position) + 1

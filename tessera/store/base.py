@@ -167,11 +167,19 @@ class ShardStore(Protocol):
         ...
 
     async def manifest(self, shard: ShardId, generation: str, from_tombstone: int = 0) -> Manifest | None:
-        """Head, segments and tombstones numbered from ``from_tombstone``, read at one moment."""
+        """Head, segments and tombstones numbered from ``from_tombstone``, read at one moment.
+
+        None where the shard was never claimed or does not hold the generation. Asked from beyond the next
+        tombstone, it gives none, and ``tombstone_base`` is that next number.
+        """
         ...
 
     async def stage(self, shard: ShardId, blobs: Mapping[str, bytes]) -> None:
-        """Write immutable blobs that vanish by themselves unless a commit keeps them."""
+        """Write immutable blobs that vanish by themselves unless a commit keeps them.
+
+        An id belongs to its bytes: staging the same again starts the expiry anew (or changes nothing where
+        they are kept), other bytes raise :class:`~tessera.errors.SequenceError`.
+        """
         ...
 
     async def blobs(self, shard: ShardId, ids: Sequence[str]) -> list[bytes | None]:

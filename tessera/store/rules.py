@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.errors import CorruptionError, FencedError, SequenceError, StagingError
 from tessera.store.base import Commit, GenerationDelta, ShardId
+from tessera.store.keys import STAGING_S
 
 MAX_INTEGER = 2**53 - 1
 """Numbers in Lua are doubles; beyond this they would be rounded and a compare-and-set could pass wrongly."""
@@ -182,7 +183,10 @@ def blob_gone(shard: ShardId, blob: str) -> StagingError:
 
 def blob_differs(shard: ShardId, blob: str) -> SequenceError:
     """The id of a blob is taken by other bytes; blobs are immutable."""
-    return SequenceError(f"shard {shard}: blob {blob} holds other bytes, from another writer; {_REJOIN}")
+    return SequenceError(
+        f"shard {shard}: blob {blob} holds other bytes, from another writer; a staged one is gone "
+        f"within {STAGING_S // 60} minutes; {_REJOIN}"
+    )
 
 
 def counter_full(shard: ShardId, counter: str) -> CorruptionError:

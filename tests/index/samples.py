@@ -8,9 +8,7 @@ from tessera.index.segment import ChunkEntry, DocumentEntry, Segment
 
 Batch = list[tuple[DocumentEntry, list[ChunkEntry]]]
 
-_words = st.sampled_from(
-    ["alpha", "Beta", "gamma", "the", "the", "ÉTÉ", "İ", "x_1", "naïve", "日本", "-", "42"]
-)
+_words = st.sampled_from(["alpha", "Beta", "gamma", "the", "the", "ÉTÉ", "İ", "x_1", "日本", "-", "42"])
 _small = st.integers(0, 60)
 _texts = st.lists(_words, max_size=12).map(" ".join)
 

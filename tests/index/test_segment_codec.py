@@ -30,9 +30,7 @@ def golden_batch() -> Batch:
             entry,
             [
                 ChunkEntry(0, 0, 40, 0, 43, 1, 3, 0, 6, ("Mäster",), "# Mäster\n\nThe the agreement of 2026"),
-                ChunkEntry(
-                    1, 42, 90, 45, 97, 5, 6, 6, 15, ("Mäster", "Terms"), "## Terms\n\nNone, of the above."
-                ),
+                ChunkEntry(1, 42, 90, 45, 97, 5, 6, 6, 15, ("Mäster", "Terms"), "## Terms\n\nNone of these."),
             ],
         ),
         (log, [ChunkEntry(300, 69_000, 69_900, 69_100, 70_000, 900, 960, 5000, 5100, (), "err " * 300)]),

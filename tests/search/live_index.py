@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from zlib import crc32
 
-from tessera.documents.text import blocks_from, compress
+from tessera.documents.text import block_ids, blocks_from, compress
 from tessera.index.analyzer import WordsAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import decode, encode
@@ -47,6 +47,10 @@ class Document:
     @property
     def text(self) -> str:
         return SEPARATOR.join(self.paragraphs)
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{crc32(self.text.encode()):x}"
 
 
 def chunks_of(paragraphs: Sequence[str], first: int = 0) -> list[ChunkEntry]:
@@ -114,22 +118,24 @@ class LiveIndex:
         await self._write(self.shard_of(key), [(replace(held, paragraphs=longer), last)])
 
     async def delete(self, key: str) -> None:
-        await self._commit(self.shard_of(key), [Tombstone(key, 0)])
+        await self._commit(self.shard_of(key), [Tombstone(key, 0)], unlink=_blocks(self.live[key]))
         del self.live[key]
 
     async def _write(self, shard: ShardId, changed: list[tuple[Document, int]]) -> None:
         head = await self.store.head(shard)
         assert head is not None
-        tombstones, pieces, texts = [], [], {}
+        tombstones, pieces, texts, replaced = [], [], {}, set()
         for document, first in changed:
             data = document.text.encode()
-            if document.key in self.live:
+            held = self.live.get(document.key)
+            if held:
                 tombstones.append(Tombstone(document.key, first))
+                replaced.update(_blocks(held))
             entry = DocumentEntry(
                 document.source,
                 document.doc_id,
                 document.revision,
-                f"sha256:{crc32(data):x}",
+                document.digest,
                 document.access,
                 "text/markdown",
                 document.text_id,
@@ -143,7 +149,7 @@ class LiveIndex:
                 self.live[document.key] = document
             else:
                 self.live.pop(document.key, None)
-        await self._commit(shard, tombstones, pieces, texts)
+        await self._commit(shard, tombstones, pieces, texts, replaced - set(texts))
 
     async def _commit(
         self,
@@ -151,6 +157,7 @@ class LiveIndex:
         tombstones: Sequence[Tombstone] = (),
         pieces: Sequence[tuple[DocumentEntry, Sequence[ChunkEntry]]] = (),
         blobs: dict[str, bytes] | None = None,
+        unlink: Iterable[str] = (),
     ) -> None:
         blobs = dict(blobs or {})
         head, manifest = await self.store.head(shard), await self.store.manifest(shard, GENERATION)
@@ -174,6 +181,7 @@ class LiveIndex:
                 record_digest=_name("d"),
                 generations={GENERATION: delta},
                 keep=tuple(blobs),
+                unlink=tuple(unlink),
             )
         )
 
@@ -236,6 +244,10 @@ class LiveIndex:
         """Take every shard's fence anew, as a worker does that starts."""
         for shard in self.shards:
             await self.store.claim(shard, [GENERATION])
+
+
+def _blocks(document: Document) -> list[str]:
+    return block_ids(document.text_id, len(document.text.encode()))
 
 
 def _name(prefix: str) -> str:

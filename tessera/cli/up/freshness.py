@@ -25,6 +25,8 @@ class FreshnessWatch:
         self._searchable = searchable
         self._waiting: dict[ShardId, deque[Published]] = {}
         self._news = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def waiting(self) -> int:
@@ -36,12 +38,19 @@ class FreshnessWatch:
         for each in batch:
             shard = ShardId(each.position.topic, each.position.partition)
             self._waiting.setdefault(shard, deque()).append(each)
-        self._news.set()
+        if self.waiting:
+            self._idle.clear()
+            self._news.set()
+
+    async def all_searchable(self) -> None:
+        """Wait until nothing that was sent is on its way."""
+        await self._idle.wait()
 
     async def follow(self) -> None:
         """Measure without end; raises what the store raises."""
         while True:
             if not self.waiting:
+                self._idle.set()
                 self._news.clear()
                 await self._news.wait()
             await self._look()

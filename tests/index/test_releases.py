@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tessera.errors import CorruptionError
+from tessera.releases import Contract, GenerationDescription, Release, Scorer
+
+RELEASE = {
+    "release": "r1",
+    "generation": "g1",
+    "scorer": {"name": "bm25", "revision": 1, "k1": 1.2, "b": 0.75},
+    "embedding": None,
+    "reranker": None,
+    "assembly": None,
+}
+
+
+def test_a_release_is_stored_as_the_documented_json() -> None:
+    release = Release("r1", "g1")
+    assert json.loads(release.to_json()) == RELEASE
+    assert Release.from_json(release.to_json()) == release
+    assert Release.from_json(json.dumps(RELEASE).encode()).to_json() == release.to_json()
+
+
+def test_a_generation_is_stored_as_the_documented_json() -> None:
+    description = GenerationDescription("g1", Contract("paragraph@0a", {"parser": "x"}, "words@1/unicode-1"))
+    assert json.loads(description.to_json()) == {
+        "generation": "g1",
+        "contract": {
+            "policy": {"id": "paragraph@0a", "canonical": {"parser": "x"}},
+            "analyzer": "words@1/unicode-1",
+            "embedding": None,
+        },
+    }
+    assert GenerationDescription.from_json(description.to_json()) == description
+
+
+@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"release": "r1", "generation": "g1", "scorer": 5}'])
+def test_what_cannot_be_read_is_reported(broken: bytes) -> None:
+    with pytest.raises(CorruptionError, match="cannot be read"):
+        Release.from_json(broken)
+    with pytest.raises(CorruptionError, match="cannot be read"):
+        GenerationDescription.from_json(broken)
+
+
+@pytest.mark.parametrize(
+    "scorer", [{"name": "tfidf"}, {"revision": 2}, {"k1": -0.1}, {"k1": float("nan")}, {"b": 1.1}]
+)
+def test_a_scorer_that_this_build_cannot_run_is_refused(scorer: dict[str, object]) -> None:
+    with pytest.raises(CorruptionError, match="scorer"):
+        Scorer(**scorer)  # type: ignore[arg-type]
