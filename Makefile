@@ -62,4 +62,4 @@ $(VENV)/embedded.stamp: $(VENV)/python.stamp pyproject.toml requirements.lock
 
 $(VENV)/test.stamp: $(VENV)/python.stamp pyproject.toml requirements.lock
 	$(PIP_INSTALL) --constraint requirements.lock --editable '.[embedded,test]'
-	@touch $@
+	@touch $(VENV)/embedded.stamp $@

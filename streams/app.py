@@ -21,7 +21,7 @@ BUFFER_RECORDS = 4096
 POLL_RECORDS = 500
 """At most a fifth of the buffer: with larger polls a slow topic fills the drain that both topics share."""
 
-EMBEDDED_TIMEOUTS_S = {"rebalance": 3.0, "session": 6.0, "heartbeat": 1.0}
+EMBEDDED_TIMEOUTS_S = {"rebalance": 2.0, "session": 6.0, "heartbeat": 0.5}
 """A join on the embedded broker always lasts the whole rebalance timeout."""
 
 KAFKA_TIMEOUTS_S = {"rebalance": 60.0, "session": 30.0, "heartbeat": 3.0}

@@ -131,7 +131,9 @@ async def _write(ownership: Ownership, owned: OwnedShard, records: Sequence[Reco
 
 def _record(message: Any) -> Record:
     headers = tuple((name, value or b"") for name, value in message.headers or ())
-    timestamp_ms = int(message.timestamp * 1000) if message.timestamp else 0
+    # Faust divides by 1000: truncated, some timestamps would come back a millisecond short, and with them the
+    # digest by which a record is known again.
+    timestamp_ms = round(message.timestamp * 1000) if message.timestamp else 0
     return Record(
         message.topic, message.partition, message.offset, message.key, message.value, headers, timestamp_ms
     )

@@ -130,7 +130,7 @@ class OwnedShard:
             self._misplaced = None
             self.next_offset += 1
             return Admission.APPLY
-        if self._misplaced is None:
+        if self._misplaced is None or offset < self._misplaced:
             self._misplaced = offset
             return Admission.REREAD
         if offset != self._misplaced:

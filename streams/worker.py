@@ -71,7 +71,10 @@ async def run(settings: Settings) -> int:
     store = connect(settings.redis, settings.namespace)
     try:
         await store.ping()
+        kafka = logging.getLogger("aiokafka")
+        kafka.setLevel(logging.CRITICAL)  # a broker that is not there is reported once, by what follows
         topics = await ensure_topics(settings.broker, settings.partitions)
+        kafka.setLevel(logging.WARNING)
         partitions = {topic: topics[topic] for topic in CHANGE_TOPICS}
         await bootstrap(store, partitions)
         _serve_metrics(settings)

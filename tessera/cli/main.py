@@ -5,6 +5,7 @@ Those modules are imported when their command runs, so that ``tessera --help`` a
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -40,6 +41,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """The exit status of the command; errors go to standard error in one line."""
+    # What goes wrong with a broker is told once, in our own words; the library's lines would come on top.
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     command = typer.main.get_command(app)
     try:
         outcome = command.main(arguments, prog_name="tessera", standalone_mode=False)

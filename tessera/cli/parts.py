@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -71,6 +72,7 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
 
     from tessera.http.app import create_app
 
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     async with opened_store(settings):
         pass  # a server that cannot be reached is told before anything listens
 

@@ -115,7 +115,7 @@ class ServerProcess:
                 preexec_fn=_dies_with(os.getpid(), parent_death_signal),
                 env=_bare_environment() if environment is None else dict(environment),
             )
-        assert self._process.stdin is not None  # noqa: S101 - asked for above
+        assert self._process.stdin is not None  # asked for above
         with contextlib.suppress(BrokenPipeError):  # ended at once: wait_ready tells why
             self._process.stdin.write(stdin)
             self._process.stdin.close()

@@ -51,7 +51,7 @@ class EmbeddedServer(ABC):
         """
         if self._process is not None:
             raise RuntimeError(f"{self.name} has been started already")
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds documents
         self._lock = DataLock(self.data_dir / f"{self.file_stem}.lock")
         attempts = 1 if self._fixed_port else PORT_ATTEMPTS
         try:

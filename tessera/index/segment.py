@@ -62,6 +62,11 @@ class ChunkEntry(NamedTuple):
     indexed_text: str
 
 
+def segment_blob(generation: str, segment_id: str) -> str:
+    """The blob id of a stored segment."""
+    return f"segment/{generation}/{segment_id}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
     """A decoded segment.

@@ -72,7 +72,9 @@ class LogReader:
                 record = record_of(batch[0])
                 shard = wanted[partition]
                 found.setdefault(shard, record if record.offset == offsets[shard] else None)
-                self._consumer.pause(partition)  # or what follows would be fetched while others are waited for
+                self._consumer.pause(
+                    partition
+                )  # or what follows would be fetched while others are waited for
         return found
 
 

@@ -31,7 +31,6 @@ class Origin:
 
     shard: ShardId
     segment: str
-    watermark: int
 
 
 class PartIndex:
@@ -70,6 +69,10 @@ class PartIndex:
         order = np.argsort(segment.posting_chunk, kind="stable")
         counts = np.bincount(segment.posting_chunk, minlength=segment.chunks)
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), term[order]
+
+    def prepare(self) -> None:
+        """Make the forward index now, off the event loop, and not with the first deletion."""
+        _ = self.forward
 
     def impacts(self, scorer: Scorer, average: float) -> F64:
         """The tf part of the score per code, for this average chunk length."""
@@ -145,24 +148,18 @@ class Part:
             filters={},
         )
 
-    def after_tombstones(self, shard: ShardId, base: int, tombstones: Sequence[Tombstone]) -> Part:
-        """With the shard's tombstones applied, of which the first has the number ``base``.
-
-        A tombstone applies to chunks from segments whose watermark is not above its number.
-        """
-        watermark = np.array(
-            [origin.watermark if origin.shard == shard else np.iinfo(np.int64).max for origin in self.origins]
-        )
+    def after_tombstones(self, shard: ShardId, tombstones: Sequence[Tombstone]) -> Part:
+        """With tombstones of the shard applied that are newer than all of its segments held here."""
+        mine = np.array([origin.shard == shard for origin in self.origins])
         dead: Mask | None = None
         ordinals = self.segment.column("ordinal")
-        for number, (key, from_ordinal) in enumerate(tombstones, base):
+        for key, from_ordinal in tombstones:
             source, _, doc_id = key.partition("/")
             row = self.segment.document_row(source, doc_id)
             if row is not None:
                 dead = np.zeros(self.segment.chunks, np.bool_) if dead is None else dead
                 chunks = self._chunks_of(row)
-                older = watermark[self.origin[chunks]] <= number
-                dead[chunks] |= older & (ordinals[chunks] >= from_ordinal)
+                dead[chunks] |= mine[self.origin[chunks]] & (ordinals[chunks] >= from_ordinal)
         return self if dead is None else self.killed(dead)
 
     def without_segments(self, shard: ShardId, segments: Collection[str]) -> Part:
@@ -271,5 +268,5 @@ def part_of(sources: Sequence[tuple[Segment, Mask, Sequence[Origin], U32]]) -> P
 def consolidated(parts: Sequence[Part]) -> Part:
     """One part of all that is alive in these, with its forward index (this runs off the event loop)."""
     part = part_of([(part.segment, ~part.alive, part.origins, part.origin) for part in parts])
-    _ = part.index.forward
+    part.index.prepare()
     return part

@@ -8,6 +8,11 @@ from dataclasses import dataclass, replace
 from tessera.errors import CorruptionError
 from tessera.store.base import Head, Manifest, SegmentMeta, Tombstone
 
+OVERLAP = 64
+"""Known tombstones read again with each manifest. A store can lose a claim together with the commits under
+it, and the next claim then gets the same fence: only the tombstones show that others stand in their place.
+One alone could be the same by chance."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
@@ -24,30 +29,29 @@ class ShardState:
         return self.log_base + len(self.log)
 
     @property
-    def last_tombstone(self) -> int:
-        """The number of the last known tombstone; ``log_base`` where none is known."""
-        return max(self.next_tombstone - 1, self.log_base)
+    def overlap_from(self) -> int:
+        """The number of the first of the last :data:`OVERLAP` known tombstones."""
+        return max(self.next_tombstone - OVERLAP, self.log_base)
 
     def ask_from(self, head: Head) -> int:
         """The tombstone to read the next manifest from, so that :func:`next_state` can compare.
 
-        The last known one, to see it is still there; all of them once another writer may have begun from
-        an older state of the store.
+        The last few known ones; all of them once another writer may have begun from an older state.
         """
         same_writer = (head.fence, head.epoch) == (self.head.fence, self.head.epoch)
-        return self.last_tombstone if same_writer else self.log_base
+        return self.overlap_from if same_writer else self.log_base
 
     def tombstones_from(self, number: int) -> tuple[Tombstone, ...]:
         """The known tombstones numbered from ``number``, which is not below ``log_base``."""
         return self.log[number - self.log_base :]
 
     def trimmed(self) -> ShardState:
-        """Without the tombstones that no segment needs any more, the last one excepted.
+        """Without the tombstones that no segment needs any more, the last few excepted.
 
         A segment still to come is either new or made from those held, so its watermark is not below theirs.
         """
         needed = min((meta.watermark for meta in self.segments.values()), default=self.next_tombstone)
-        base = max(self.log_base, min(needed, self.last_tombstone))
+        base = max(self.log_base, min(needed, self.overlap_from))
         return replace(self, log_base=base, log=self.tombstones_from(base))
 
 
@@ -56,13 +60,12 @@ class ShardChange:
     """What leads to ``state``.
 
     ``gone`` are segments to forget and ``added`` segments to load, with the state's tombstones from their
-    watermark on. ``tombstones`` are those to apply to what stays, the first numbered ``tombstone_base``.
+    watermark on. ``tombstones`` are those to apply to what stays: no watermark of it is above them.
     """
 
     state: ShardState
     gone: frozenset[str] = frozenset()
     added: tuple[SegmentMeta, ...] = ()
-    tombstone_base: int = 0
     tombstones: tuple[Tombstone, ...] = ()
 
 
@@ -103,13 +106,11 @@ def next_state(known: ShardState, manifest: Manifest) -> ShardChange | None:
     if log is None or any(meta.watermark < log[0] for meta in segments.values()):
         return None
     state = ShardState(head, segments, *log)
-    first_new = max(known.next_tombstone, state.log_base)
     return ShardChange(
         state=state,
         gone=frozenset(known.segments) - frozenset(segments),
         added=tuple(meta for name, meta in segments.items() if name not in known.segments),
-        tombstone_base=first_new,
-        tombstones=state.tombstones_from(first_new),
+        tombstones=state.tombstones_from(max(known.next_tombstone, state.log_base)),
     )
 
 

@@ -9,10 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from tessera.errors import StaleSnapshotError
+from tessera.errors import CorruptionError, StaleSnapshotError
 from tessera.index.analyzer import WordsAnalyzer
 from tessera.index.codec import decode
 from tessera.index.merge import dead_chunks
+from tessera.index.segment import segment_blob
 from tessera.search.consolidation import Consolidation, in_order, plan
 from tessera.search.flight import SharedFlight
 from tessera.search.part import Change, Origin, Part, part_of
@@ -26,11 +27,6 @@ INLINE_CHUNKS = 2_000
 ATTEMPTS = 5
 """Reads of a manifest whose segments were merged away before they were fetched. Merges of one shard are
 seconds apart, so more failures in a row mean that blobs are lost."""
-
-
-def segment_blob(generation: str, segment: str) -> str:
-    """The blob id of a segment."""
-    return f"segment/{generation}/{segment}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +59,7 @@ class GenerationView:
         self._consolidations: dict[Consolidation, asyncio.Task[None]] = {}
         self._flight = SharedFlight(self._advance)
         self._snapshot = Snapshot((), {})
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The last snapshot, without a look at the store."""
-        return self._snapshot
+        self._failure: CorruptionError | None = None
 
     @property
     def segments(self) -> int:
@@ -77,14 +69,17 @@ class GenerationView:
     async def fresh(self) -> Snapshot:
         """A snapshot that holds everything committed before this call.
 
-        Raises :class:`~tessera.errors.StaleSnapshotError` where segments stay missing.
+        Raises :class:`~tessera.errors.StaleSnapshotError` where segments stay missing, and
+        :class:`~tessera.errors.CorruptionError` where they contradict each other.
         """
         return await self._flight.join()
 
     async def settle(self) -> None:
-        """Wait until no parts are left to be merged."""
+        """Wait until no parts are left to be merged; raises what :meth:`fresh` raises."""
         while self._consolidations:
             await asyncio.gather(*self._consolidations.values())
+        if self._failure is not None:
+            raise self._failure
 
     async def close(self) -> None:
         """Give up merges under way."""
@@ -94,6 +89,8 @@ class GenerationView:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _advance(self) -> Snapshot:
+        if self._failure is not None:
+            raise self._failure
         for _ in range(ATTEMPTS - 1):
             try:
                 return await self._follow(await self._heads())
@@ -183,6 +180,8 @@ class GenerationView:
                 parts = consolidation.finished(merged, self._parts)
                 del self._consolidations[consolidation]
                 self._replace_parts(parts)
+        except CorruptionError as error:
+            self._failure = error
         finally:
             self._consolidations.pop(consolidation, None)
 
@@ -194,14 +193,8 @@ def _applied(parts: Sequence[Part], loads: Sequence[Load]) -> tuple[tuple[Part, 
         if load.forget:
             changes.append(partial(Part.without_segments, shard=load.shard, segments=load.forget))
         if load.change and load.change.tombstones:
-            applied = load.change
             changes.append(
-                partial(
-                    Part.after_tombstones,
-                    shard=load.shard,
-                    base=applied.tombstone_base,
-                    tombstones=applied.tombstones,
-                )
+                partial(Part.after_tombstones, shard=load.shard, tombstones=load.change.tombstones)
             )
     new = _loaded_part(loads)
     if new is not None:
@@ -227,7 +220,9 @@ def _loaded_part(loads: Sequence[Load]) -> Part | None:
         for meta, blob in zip(load.change.added, load.blobs, strict=True):
             segment = decode(blob)
             dead = dead_chunks(segment, load.change.state.tombstones_from(meta.watermark))
-            origin = Origin(load.shard, meta.id, meta.watermark)
+            origin = Origin(load.shard, meta.id)
             sources.append((segment, dead, [origin], np.zeros(segment.chunks, np.uint32)))
     part = part_of(sources) if sources else None
+    if part and part.live_chunks > INLINE_CHUNKS:
+        part.index.prepare()
     return part if part and part.live_chunks else None

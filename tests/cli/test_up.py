@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 from typing import IO, Any
 
+import httpx
 import pytest
+
+from tessera.addresses import read_address
+from tessera.kafka.publisher import Publisher
+from tessera.sources.catalog import SourceCatalog
 
 pytestmark = pytest.mark.servers
 
@@ -24,17 +30,32 @@ DEADLINE_S = 60.0
 Event = dict[str, Any]
 
 
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("TESSERA_")}
+
+
+def tessera(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tessera", *arguments],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        input=given,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
 class Up:
     """A running ``tessera up --json``: its events in order, each waited for with a deadline."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TESSERA_")}
-        self.environment = environment
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tessera", "up", "--json", "--port", "0", *arguments],
             cwd=folder,
-            env=environment,
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -63,22 +84,19 @@ class Up:
                 return found
         pytest.fail(f"no {event} {fields} among {seen}")
 
-    def tessera(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def tessera(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
         """Another command, run in the same folder."""
-        return subprocess.run(
-            [sys.executable, "-m", "tessera", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        return tessera(self.folder, *arguments, given=given)
+
+    def json(self, *arguments: str, given: str = "") -> list[Any]:
+        """The lines of JSON that another command prints."""
+        done = self.tessera(*arguments, "--json", given=given)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def hits(self, query: str) -> list[Event]:
-        found = self.tessera("search", query, "--json")
-        assert found.returncode == 0, found.stderr
-        hits: list[Event] = json.loads(found.stdout)["hits"]
+        [answer] = self.json("search", query)
+        hits: list[Event] = answer["hits"]
         return hits
 
     def stop(self, number: signal.Signals) -> int:
@@ -124,8 +142,8 @@ def test_up_indexes_follows_survives_a_dead_worker_and_starts_again(tmp_path: Pa
         assert indexed["documents"] > 40
         [hit] = up.hits("quokkas")
         assert (hit["doc_id"], hit["text"]) == ("first.md", "# First\n\nA note about quokkas.")
-        with urllib.request.urlopen(f"{ready['http']}/api/search?q=quokkas", timeout=10) as response:
-            assert json.load(response)["hits"][0]["uid"] == hit["uid"]
+        answer = httpx.get(f"{ready['http']}/api/search?q=quokkas", timeout=10, trust_env=False)
+        assert answer.json()["hits"][0]["uid"] == hit["uid"]
 
         (notes / "first.md").write_text("# First\n\nA note about platypuses.\n")
         up.wait_for("changed", document="notes/first.md")
@@ -163,9 +181,67 @@ def test_up_indexes_follows_survives_a_dead_worker_and_starts_again(tmp_path: Pa
 
 def test_up_says_within_ten_seconds_that_a_broker_cannot_be_reached(tmp_path: Path) -> None:
     started = time.monotonic()
-    up = Up(tmp_path, "--broker", "127.0.0.1:1")
-    _, errors = up._process.communicate(timeout=DEADLINE_S)
-    assert up._process.returncode == 1
-    assert "127.0.0.1:1" in errors
-    assert errors.count("\n") == 1
+    failed = tessera(tmp_path, "up", "--port", "0", "--broker", "127.0.0.1:1")
+    assert failed.returncode == 1
+    assert "127.0.0.1:1" in failed.stderr
+    assert failed.stderr.count("\n") == 1
     assert time.monotonic() - started < 15
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def test_commands_find_a_running_up_and_publish_ingest_and_tend_dead_letters(tmp_path: Path) -> None:
+    with running(tmp_path) as up:
+        up.wait_for("ready")
+        event = {"v": 1, "op": "upsert", "source": "wiki", "doc_id": "a.md", "media_type": "text/plain"}
+        lines = [json.dumps(event | {"content": "Echidnas.\n"}), json.dumps(event | {"op": "upsrt"})]
+        refused = up.tessera("publish", "-", given="\n".join(lines))
+        assert refused.returncode == 1
+        assert "standard input, line 2, field 'op'" in refused.stderr
+        [position] = up.json("publish", "-", given=lines[0])
+        assert position["line"] == 1
+        assert position["topic"] == "tessera.documents"
+        until(lambda: [hit["source"] for hit in up.hits("echidnas")] == ["wiki"])
+        assert up.json("search", "echidnas", "--as", "group:staff")[0]["hits"] == []
+
+        folder = tmp_path / "more"
+        folder.mkdir()
+        (folder / "b.md").write_text("Bandicoots.\n")
+        assert up.json("ingest", "more", "--source", "more") == [
+            {"source": "more", "published": 1, "deleted": 0}
+        ]
+        until(lambda: len(up.hits("bandicoots")) == 1)
+        assert up.json("ingest", "more", "--source", "more")[0]["published"] == 0
+        (folder / "b.md").unlink()
+        assert up.json("ingest", "more", "--source", "more")[0]["deleted"] == 1
+        until(lambda: up.hits("bandicoots") == [])
+
+        asyncio.run(produce(tmp_path, b"wiki/c.md", b"not JSON"))
+        until(lambda: len(up.json("deadletter", "list")[0]) == 1)
+        [[letter]] = up.json("deadletter", "list")
+        assert (letter["reason"], letter["key"]) == ("invalid_json", "wiki/c.md")
+        [shown] = up.json("deadletter", "show", letter["id"])
+        assert base64.b64decode(shown["value_base64"]) == b"not JSON"
+        assert up.json("deadletter", "replay") == [{"replayed": [letter["id"]]}]
+        until(lambda: [each["id"] != letter["id"] for each in up.json("deadletter", "list")[0]] == [True])
+        [[again]] = up.json("deadletter", "list")
+        assert up.json("deadletter", "discard", again["id"]) == [{"discarded": again["id"]}]
+        assert up.json("deadletter", "list") == [[]]
+        assert up.tessera("deadletter", "show", again["id"]).returncode == 1
+
+        unknown = up.tessera("shard", "adopt-log", "tessera.documents/99")
+        assert (unknown.returncode, "there is no shard" in unknown.stderr) == (2, True)
+        for command in ("search echidnas", "status", "deadletter list"):
+            assert up.tessera(*command.split()).returncode == 0
+
+
+async def produce(folder: Path, key: bytes, value: bytes) -> None:
+    """A record that no Tessera command would let through."""
+    address = read_address(folder / ".tessera")
+    assert address is not None
+    async with Publisher(address.broker, SourceCatalog(), {}) as publisher:
+        await publisher.publish_record("tessera.documents", key, value)

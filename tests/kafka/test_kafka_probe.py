@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -173,8 +172,3 @@ def test_a_broker_that_never_answers_is_given_up_on(silent_port: int) -> None:
     with pytest.raises(UnavailableError, match=address):
         asyncio.run(probe_log(address, {ShardId(DOCUMENTS, 0): (NO_OFFSET, "")}, timeout_s=0.5))
     assert time.monotonic() - started < 5
-
-
-def test_states_are_values() -> None:
-    state = judge(Bounds(0, 1), 0, HERE, HERE)
-    assert replace(state) == state

@@ -410,3 +410,17 @@ def test_parts_in_memory_stay_few_however_many_segments_there_are() -> None:
         assert stats.chunks_live == 120
 
     run(scenario)
+
+
+def test_segments_that_hold_the_same_live_chunk_are_reported() -> None:
+    async def scenario(index: LiveIndex, searcher: Searcher) -> None:
+        await index.upsert(Document("a", "b", ("word",)))
+        await searcher.refresh()
+        index.live.clear()  # So the next commit carries no tombstone for what is there.
+        await index.upsert(Document("a", "b", ("word",)))
+        with pytest.raises(CorruptionError, match="chunk 0 of a/b is alive in two segments"):
+            await searcher.warm()
+        with pytest.raises(CorruptionError, match="chunk 0 of a/b is alive in two segments"):
+            await Searcher(index.store).search("word")
+
+    run(scenario)

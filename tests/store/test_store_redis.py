@@ -43,6 +43,7 @@ class DroppingProxy:
         self._port = port
         self.port = free_port()
         self.swallows = False
+        self.swallowed = 0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -58,6 +59,7 @@ class DroppingProxy:
         try:
             while answer := await upstream.read(65536):
                 if self.swallows:
+                    self.swallowed += 1
                     return
                 writer.write(answer)
         finally:
@@ -83,6 +85,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_applied_twice(redis_backend:
             proxy.swallows = True
             with pytest.raises(UnavailableError, match=f"127.0.0.1:{proxy.port} does not answer"):
                 await store.commit(commit)
+            assert proxy.swallowed == 1, "the client asked again by itself"
             proxy.swallows = False
             with pytest.raises(SequenceError, match="although its answer was lost"):
                 await store.commit(commit)
@@ -125,6 +128,21 @@ async def test_a_server_that_lost_a_claim_refuses_its_writer(
     redis_backend.node_of(SHARD).hset(redis_backend.keys.shard(SHARD).head, "fence", "1")
     with pytest.raises(SequenceError, match="older than ours"):
         await store.commit(batch(head, 0))
+
+
+async def test_what_is_staged_or_replaced_lives_ten_minutes(redis_backend: RedisBackend) -> None:
+    store, client = redis_backend.store, redis_backend.node_of(SHARD)
+    key = redis_backend.keys.shard(SHARD).blob("b")
+    await store.stage(SHARD, {"b": b"1"})
+    assert 590 < client.ttl(key) <= 600
+    client.expire(key, 5)
+    await store.stage(SHARD, {"b": b"1"})
+    assert 590 < client.ttl(key) <= 600
+    head = await store.claim(SHARD, ["g1"])
+    head = await store.commit(Commit(SHARD, head.fence, head.seq, keep=("b",)))
+    assert client.ttl(key) == -1
+    await store.commit(Commit(SHARD, head.fence, head.seq, expire=("b",)))
+    assert 590 < client.ttl(key) <= 600
 
 
 async def test_scripts_are_sent_again_to_a_server_that_forgot_them(redis_backend: RedisBackend) -> None:

@@ -14,6 +14,7 @@ from tessera import metrics
 from tessera.documents.record import DocumentRecord
 from tessera.errors import UnavailableError
 from tessera.events.change import Record
+from tessera.events.digest import record_digest
 from tessera.events.topics import DEADLETTER_TOPIC, DOCUMENTS, LOGS, partition_of
 from tessera.kafka.probe import LogState
 from tessera.shards.writer import BatchReport, ShardWriter
@@ -112,6 +113,22 @@ def test_after_an_assignment_reading_goes_on_after_the_applied_record() -> None:
             await subject.feed([upsert(first, 2, revision=2)])
         assert (await store.counters(SHARD))["records"] == 3
         assert await revisions(store, SHARD) == {f"handbook/{first}": 2, f"handbook/{second}": 1}
+
+    run(test())
+
+
+def test_a_record_is_known_again_by_its_digest_whatever_its_timestamp() -> None:
+    truncated = next(ms for ms in range(1_000, 2_000) if int(ms / 1000 * 1000) != ms)
+
+    async def test() -> None:
+        store = MemoryStore()
+        [doc_id] = ids_in(SHARD, 1)
+        record = upsert(doc_id, 0)._replace(timestamp_ms=truncated, headers=(("h", b"v"),))
+        async with driver(store) as subject:
+            await subject.feed([record])
+        head = await store.head(SHARD)
+        assert head is not None
+        assert head.record_digest == record_digest(record)
 
     run(test())
 

@@ -17,9 +17,7 @@ import pytest
 from bench.crash import NAMESPACE, Cluster, Model, Ordeal, compare, publish
 from tessera.embedded.process import free_port
 from tessera.embedded.redis import EmbeddedRedis
-from tessera.events.topics import CHANGE_TOPICS
 from tessera.kafka.admin import ensure_topics
-from tessera.store.base import ShardId
 from tessera.store.connect import connect
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
@@ -103,7 +101,8 @@ def test_two_workers_share_the_shards_and_one_takes_over_from_the_other(cluster:
 
 def test_a_log_made_anew_is_refused_and_indexed_once_it_is_adopted(cluster: Cluster) -> None:
     cluster.start()
-    asyncio.run(publish_and_compare(cluster, Model(), seed=1))
+    applied_before = Model()
+    asyncio.run(publish_and_compare(cluster, applied_before, seed=1))
 
     port = cluster.broker.port
     cluster.broker.stop()
@@ -115,7 +114,7 @@ def test_a_log_made_anew_is_refused_and_indexed_once_it_is_adopted(cluster: Clus
         partitions = await ensure_topics(cluster.broker.address, ORDEAL.partitions)
         changes = list(model.events(Ordeal(events=50, documents=10, logs=2, seed=3)))
         await publish(cluster.broker.address, changes, partitions, model)
-        shards = [ShardId(topic, n) for topic in CHANGE_TOPICS for n in range(ORDEAL.partitions)]
+        shards = sorted(applied_before.ends)
         store = connect(cluster.redis.url, NAMESPACE)
         before = await store.heads(shards)
 

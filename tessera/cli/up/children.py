@@ -68,7 +68,7 @@ class Child:
     async def keep_running(self) -> None:
         """Start it again whenever it ends, after a pause that grows while it keeps ending at once."""
         clock = asyncio.get_running_loop().time
-        pause_s, started = FIRST_PAUSE_S, clock()
+        pause_s, started = FIRST_PAUSE_S / 2, clock()
         while not self._stopping:
             await asyncio.sleep(POLL_S)
             if self._process is None or self._process.running or self._stopping:

@@ -19,9 +19,8 @@ REMEMBERED = 200
 class FreshnessWatch:
     """Follows changes from the moment they are sent until their shard has applied them."""
 
-    def __init__(self, store: ShardStore, searchable: Callable[[Published, float], None]) -> None:
+    def __init__(self, searchable: Callable[[Published, float], None]) -> None:
         self.seconds: deque[float] = deque(maxlen=REMEMBERED)
-        self._store = store
         self._searchable = searchable
         self._waiting: dict[ShardId, deque[Published]] = {}
         self._news = asyncio.Event()
@@ -46,19 +45,19 @@ class FreshnessWatch:
         """Wait until nothing that was sent is on its way."""
         await self._idle.wait()
 
-    async def follow(self) -> None:
+    async def follow(self, store: ShardStore) -> None:
         """Measure without end; raises what the store raises."""
         while True:
             if not self.waiting:
                 self._idle.set()
                 self._news.clear()
                 await self._news.wait()
-            await self._look()
+            await self._look(store)
             await asyncio.sleep(POLL_S)
 
-    async def _look(self) -> None:
+    async def _look(self, store: ShardStore) -> None:
         shards = [shard for shard, waiting in self._waiting.items() if waiting]
-        heads = await self._store.heads(shards)
+        heads = await store.heads(shards)
         now = time.monotonic()
         for shard, head in zip(shards, heads, strict=True):
             waiting = self._waiting[shard]

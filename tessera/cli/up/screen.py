@@ -72,13 +72,13 @@ def summary(state: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield _sources(overview["sources"], state["problems"])
     totals = overview["totals"]
     lag = "unknown" if totals["lag"] is None else totals["lag"]
-    line = f"{totals['documents']} documents  {totals['chunks']} chunks  lag {lag}"
     dead = totals["dead_letters"]
     yield Text.assemble(
-        line,
-        f"  freshness {_seconds(state['freshness_p50'])} median, {_seconds(state['freshness_p95'])} p95  ",
+        f"{totals['documents']} documents  {totals['chunks']} chunks  lag {lag}  ",
         (f"{dead} dead letters", "red" if dead else ""),
     )
+    median, p95 = _seconds(state["freshness_p50"]), _seconds(state["freshness_p95"])
+    yield Text(f"edit to searchable: {median} median, {p95} 95th percentile")
 
 
 def _processes(states: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -74,7 +74,7 @@ class Session:
         self._announce = announce
         self._children: list[Child] = []
         self._feeds: list[Feed] = []
-        self._freshness: FreshnessWatch | None = None
+        self._freshness = FreshnessWatch(self._searchable)
         self._overview: dict[str, Any] = {}
         self._indexed = False
         self._told: set[str] = set()
@@ -90,8 +90,8 @@ class Session:
             "processes": {child.name: child.state for child in self._children},
             "overview": self._overview,
             "problems": {feed.declaration.name: len(feed.report.problems) for feed in self._feeds},
-            "freshness_p50": fresh.quantile(0.5) if fresh else None,
-            "freshness_p95": fresh.quantile(0.95) if fresh else None,
+            "freshness_p50": fresh.quantile(0.5),
+            "freshness_p95": fresh.quantile(0.95),
         }
 
     async def run(self) -> None:
@@ -132,12 +132,11 @@ class Session:
     async def _run_parts(self, store: ShardStore, before: Sequence[Head | None], stop: asyncio.Event) -> None:
         self._start_children()
         async with opened_publisher(self._plan.settings, store) as publisher:
-            self._freshness = FreshnessWatch(store, self._searchable)
             parts: list[Coroutine[Any, Any, None]] = [child.keep_running() for child in self._children]
             parts += [self._follow(folder, store, publisher) for folder in self._plan.folders]
             parts += [
                 self._tell_when_ready(store, before),
-                self._watch_freshness(),
+                self._watch_freshness(store),
                 self._watch_status(store),
             ]
             tasks = [asyncio.create_task(part) for part in parts]
@@ -174,7 +173,6 @@ class Session:
 
     async def _follow(self, folder: Folder, store: ShardStore, publisher: Publisher) -> None:
         settings = self._plan.settings
-        assert self._freshness is not None
         feed = Feed(
             folder.path,
             settings.catalog[folder.declaration.name],
@@ -200,11 +198,10 @@ class Session:
             op, f"{name}, searchable after {seconds:.2f} s", document=name, seconds=round(seconds, 3)
         )
 
-    async def _watch_freshness(self) -> None:
-        assert self._freshness is not None
+    async def _watch_freshness(self, store: ShardStore) -> None:
         while True:
             with contextlib.suppress(UnavailableError):
-                await self._freshness.follow()
+                await self._freshness.follow(store)
             await asyncio.sleep(STATUS_EVERY_S)
 
     async def _watch_status(self, store: ShardStore) -> None:
@@ -246,6 +243,7 @@ class Session:
         self._overview = await read_overview(self._plan.settings, store)
         totals = self._overview["totals"]
         self._indexed = True
+        self._freshness.seconds.clear()  # the first load waited for a worker to start
         self._announce(
             "indexed",
             f"{totals['documents']} documents, {totals['chunks']} chunks, {time.monotonic() - started:.1f} s",
@@ -268,7 +266,6 @@ class Session:
 
     async def _until_indexed(self) -> None:
         """Wait until each folder has been compared once and nothing of it is on its way."""
-        assert self._freshness is not None
         await asyncio.gather(*(feed.compared.wait() for feed in self._feeds))
         await self._freshness.all_searchable()
 
