@@ -32,9 +32,9 @@ from tessera.events.encoding import encode_event
 from tessera.events.topics import DOCUMENTS, LOGS, partition_of
 from tessera.index.codec import decode
 from tessera.index.merge import dead_chunks
+from tessera.index.segment import segment_blob
 from tessera.ingestion import chunk_text
 from tessera.kafka.admin import ensure_topics
-from tessera.shards.merging import segment_blob
 from tessera.store.base import ShardId, ShardStore
 from tessera.store.connect import connect
 

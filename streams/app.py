@@ -8,6 +8,7 @@ from typing import Any
 import faust
 import mode
 from faust.app.base import BootStrategy
+from faust.tables.manager import TableManager
 from faust.types import TP
 
 from streams.agents import documents, logs
@@ -21,10 +22,15 @@ BUFFER_RECORDS = 4096
 POLL_RECORDS = 500
 """At most a fifth of the buffer: with larger polls a slow topic fills the drain that both topics share."""
 
-EMBEDDED_TIMEOUTS_S = {"rebalance": 2.0, "session": 6.0, "heartbeat": 0.5}
-"""A join on the embedded broker always lasts the whole rebalance timeout."""
+EMBEDDED_TIMEOUTS_S = {"rebalance": 3.0, "session": 4.0, "heartbeat": 0.5}
+"""A join on the embedded broker lasts half the session timeout, whoever else is there."""
+
+EMBEDDED_FETCH_WAIT_MS = 50
+"""It answers a fetch that finds nothing after half of this: the freshness of a single change."""
 
 KAFKA_TIMEOUTS_S = {"rebalance": 60.0, "session": 30.0, "heartbeat": 3.0}
+KAFKA_FETCH_WAIT_MS = 500
+"""It answers at once when there is a record; this bounds how often an idle worker asks."""
 
 
 class ConsumerOnly(BootStrategy):  # type: ignore[misc]
@@ -34,12 +40,24 @@ class ConsumerOnly(BootStrategy):  # type: ignore[misc]
     enable_web = False
 
 
+class NoTables(TableManager):  # type: ignore[misc]
+    """Faust waits a second here for tables to be declared; there are none to wait for."""
+
+    logger = logging.getLogger("faust.tables")
+
+    async def on_start(self) -> None:
+        """Begin with the first assignment at once."""
+        await self._update_channels()
+        await self.recovery.start()
+
+
 class StreamApp(faust.App):  # type: ignore[misc]
     """The app as the owner of shards sees it: a member of the consumer group."""
 
     BootStrategy = ConsumerOnly
     logger = logging.getLogger("faust.app")
     ownership: Ownership
+    fetch_wait_ms: int
 
     @property
     def stopping(self) -> bool:
@@ -100,11 +118,13 @@ def build_app(
         key_serializer="raw",
         value_serializer="raw",
         store="memory://",
+        TableManager=NoTables,
         topic_allow_declare=False,
         topic_disable_leader=True,
         agent_supervisor=mode.CrashingSupervisor,
         autodiscover=False,
     )
+    app.fetch_wait_ms = EMBEDDED_FETCH_WAIT_MS if embedded else KAFKA_FETCH_WAIT_MS
     app.ownership = Ownership(app, prepare, make_writer, check_logs, fatal)
     app.on_rebalance_complete.connect(app.take_shards)
     documents.attach(app, app.ownership, limits)

@@ -25,6 +25,18 @@ HINT_TIMEOUT_S = 3.0
 """A commit to a broker that is away would otherwise hold up a rebalance or the end of the process."""
 
 
+class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    """Faust's thread around the client, with the app's own bound on how long a fetch may wait."""
+
+    logger = logging.getLogger("faust.consumer")
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        # Faust fixes 1.5 s, and the embedded broker looks for new records only at half of it.
+        consumer._fetch_max_wait_ms = self.app.fetch_wait_ms
+        return consumer
+
+
 class Consumer(driver.Consumer):  # type: ignore[misc]
     """Reads from the applied offset on, commits it to Kafka as a hint, and drains fetched records fast."""
 
@@ -33,6 +45,9 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._hinted: dict[TP, int] = {}
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Seek every owned partition to the record after its applied one; return those positions."""

@@ -40,7 +40,7 @@ chunk, and a named one takes as long to make as the chunk takes to be found.
 class Parse(NamedTuple):
     """What a parser found in one text.
 
-    ``open`` is where the next cut has to begin when the text grows: spans from ordinal ``open.ordinal`` on
+    ``open`` is where the next cut begins when the text grows, the start of the last span: spans from there on
     may still change, earlier ones cannot. ``end`` is the state behind the last line; after missing lines
     cutting goes on from :meth:`Resume.after_gap` of it. Parsers count no tokens: ``start_token`` of both is
     that of the beginning.

@@ -43,7 +43,8 @@ def chunk_text(text: str, stem: str) -> list[Chunk]:
 def parse_paragraphs(text: str, begin: Resume) -> Parse:
     """Find the spans of ``text``, the source from ``begin`` on, whose lines end at LF.
 
-    The last chunk is open, that is, further lines can change it, unless a blank line follows its content.
+    The next cut begins at the last span, even where a blank line has closed it: so every append writes its
+    document's newest piece.
     """
     spans: list[Span] = []
     stack = stack_before = begin.headings
@@ -66,10 +67,7 @@ def parse_paragraphs(text: str, begin: Resume) -> Parse:
             spans.append((start, end, line, end_line, path))
     if chain:
         spans.append(chain)
-    closed = 0 if chain else _closed(text, bom, spans)
-    if closed:
-        place = _place(text, begin, closed, len(spans), stack)
-    elif spans:
+    if spans:
         place = _place(text, begin, spans[-1][0], len(spans) - 1, stack_before)
     else:
         place = begin
@@ -114,16 +112,6 @@ def _heading_text(line: str) -> str:
 
 def _path(stack: _Stack) -> tuple[str, ...]:
     return tuple(text for _, text in stack)
-
-
-def _closed(text: str, bom: int, spans: list[Span]) -> int:
-    """Return the offset behind the blank lines after the last span, 0 where it can still grow."""
-    if not spans:
-        blank = _BLANK_LINES.match(text, bom)
-    else:
-        line_feed = text.find("\n", spans[-1][1])
-        blank = _SEPARATOR.match(text, line_feed) if line_feed >= 0 else None
-    return blank.end() if blank else 0
 
 
 def _place(text: str, begin: Resume, start: int, ordinal: int, stack: _Stack) -> Resume:

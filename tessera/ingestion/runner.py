@@ -51,7 +51,7 @@ def parse_log_chunks(text: str, stem: str) -> list[Chunk]:
 
 
 def parse_messages(text: str, begin: Resume) -> Parse:
-    """Find the spans of ``text``, the log from ``begin`` on. The last unit is open until the next begins."""
+    """Find the spans of ``text``, the log from ``begin`` on. The next cut begins at the last span's start."""
     return _Units(text, begin).parse()
 
 
@@ -61,7 +61,7 @@ class _Units:
     def __init__(self, text: str, begin: Resume) -> None:
         self.text = text
         self.begin = begin
-        self.open = begin
+        self.open = self.start = begin
         self.seen_stamp = begin.seen_stamp
         self.group = begin.group
         self.closing = begin.closing
@@ -127,12 +127,13 @@ class _Units:
             end, end_line = self.last
             headings = (self.group,) if self.group else ()
             self.spans.append((start, line_end(self.text, end), start_line, end_line, headings))
+            self.open = self.start
 
     def _restart(self, at: int, number: int) -> None:
         """Begin a chunk, of the same unit or the next, at the line ``number``, which starts at ``at``."""
         self.lines = self.own_lines = 0
         self.first = None
-        self.open = self._place(at, number)
+        self.start = self._place(at, number)
 
     def _place(self, at: int, number: int) -> Resume:
         return replace(

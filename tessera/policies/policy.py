@@ -78,7 +78,7 @@ class Cut(NamedTuple):
 
     ``chunks`` carry offsets, lines, tokens and ordinals of the whole source. ``open`` is where the cut goes
     on when lines are appended: give the text from ``open.start`` on; the chunks of the next cut replace
-    those from ordinal ``open.ordinal`` on, and there may be none to replace. ``end`` is the state
+    those from ordinal ``open.ordinal`` on, always the last one at least. ``end`` is the state
     behind the text: ``end.start_token`` counts all tokens, and ``end.after_gap(...)`` is where the cut goes
     on behind missing lines.
     """

@@ -13,11 +13,10 @@ from tessera.errors import EventError
 from tessera.index.analyzer import WordsAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import encode
-from tessera.index.segment import ChunkEntry, DocumentEntry
+from tessera.index.segment import ChunkEntry, DocumentEntry, segment_blob
 from tessera.policies import ChunkPolicy
 from tessera.shards.cutting import cut_document
 from tessera.shards.loading import Assembled, Loaded
-from tessera.shards.merging import segment_blob
 from tessera.shards.records import Arrival, Poison
 from tessera.store.base import Head, SegmentMeta, Tombstone
 

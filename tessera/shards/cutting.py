@@ -55,7 +55,11 @@ def cut_document(
 
 
 class _Run:
-    """Cutting region after region, carrying the parser's state across the gaps between them."""
+    """Cutting region after region, carrying the parser's state across the gaps between them.
+
+    The place where the next cut begins is the start of the last chunk, in whatever region: so every append
+    writes its document's newest piece, which carries what the index knows of the whole document.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class _Run:
         self._is_log = record.is_log
         self._base_byte = begin_byte
         self._begin, self._open, self._open_byte = begin, begin, begin_byte
-        self._settled, self._unsettled = settled, 0
+        self._settled, self._unsettled, self._settled_before_open = settled, 0, settled
         self._end: Resume | None = None
         self.chunks: list[ChunkEntry] = []
 
@@ -85,8 +89,10 @@ class _Run:
         uncovered = uncovered_ranges(lines, cut.chunks, self._begin)
         self._unsettled = sum(1 for gap in uncovered if gap.start >= cut.open.start)
         self._settled += len(uncovered) - self._unsettled
-        self._open, self._end = cut.open, cut.end
-        self._open_byte = start_byte + len(text[: cut.open.start - self._begin.start].encode())
+        self._end = cut.end
+        if cut.chunks:
+            self._open, self._settled_before_open = cut.open, self._settled
+            self._open_byte = start_byte + len(text[: cut.open.start - self._begin.start].encode())
 
     def _step_over_gap(self, region: Region) -> None:
         """Go on behind the missing lines; each stands as one LF, and the gap itself is uncovered."""
@@ -103,7 +109,7 @@ class _Run:
         return IndexedState(
             chunks=self._end.ordinal,
             uncovered=self._settled + self._unsettled,
-            uncovered_settled=self._settled,
+            uncovered_settled=self._settled_before_open,
             resume=self._open.to_json() if self._is_log else None,
             resume_byte=self._open_byte if self._is_log else 0,
         )

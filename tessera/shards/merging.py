@@ -10,13 +10,8 @@ from itertools import count
 from tessera.errors import CorruptionError
 from tessera.index.codec import decode, encode
 from tessera.index.merge import MergePolicy, dead_chunks, merge
-from tessera.index.segment import Segment
+from tessera.index.segment import Segment, segment_blob
 from tessera.store.base import GenerationDelta, Manifest, SegmentMeta, ShardId, ShardStore, Tombstone
-
-
-def segment_blob(generation: str, segment_id: str) -> str:
-    """Blob id of a segment."""
-    return f"segment/{generation}/{segment_id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from tessera.documents.record import DocumentRecord
 from tessera.documents.text import block_ids, decompress
 from tessera.index.codec import decode
 from tessera.index.merge import dead_chunks
-from tessera.index.segment import COLUMNS
-from tessera.shards.merging import segment_blob
+from tessera.index.segment import COLUMNS, segment_blob
 from tessera.store.base import ShardId, ShardStore
 
 
@@ -62,3 +61,14 @@ async def check_shard(store: ShardStore, shard: ShardId, expected: dict[str, str
             assert text.encode()[chunk["start_byte"] : chunk["end_byte"]].decode() == whole.text
         assert record.indexed["g1"].chunks == len(cut)
     assert not {key for key in chunks if key not in live}
+
+
+async def newest_entry(store: ShardStore, shard: ShardId, key: str, generation: str = "g1"):
+    """The document entry with the greatest sequence among all segments, None where the document has none."""
+    manifest = await store.manifest(shard, generation)
+    assert manifest is not None
+    entries = []
+    for meta in manifest.segments.values():
+        [blob] = await store.blobs(shard, [segment_blob(generation, meta.id)])
+        entries += [entry for entry in decode(blob).documents if entry.key == key]
+    return max(entries, key=lambda entry: entry.seq, default=None)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_reading import check_shard, read_chunks, read_records, read_text
+from shard_reading import check_shard, newest_entry, read_chunks, read_records, read_text
 
 from tessera.errors import FencedError, SequenceError, StagingError, UnavailableError
 from tessera.events.change import Record
@@ -193,6 +193,30 @@ def test_appends_in_any_order_and_overlap_leave_gaps_that_fill(lines, pieces, ba
     }
     assert not covered & set(missing)
     assert {n for n, line in enumerate(held, 1) if line} <= covered
+    assert record.indexed["g1"].uncovered == len(record.gaps)
+
+
+@given(
+    lines=LINES,
+    blank=st.sampled_from(["\n", "\n \n"]),
+    gap=st.integers(0, 2),
+    source=st.sampled_from(["devex", "github"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_newest_piece_of_a_log_carries_its_size_and_digest_even_after_blank_lines(
+    lines, blank, gap, source
+):
+    log = Log(LOGS)
+    log.add(append("r.log", 1, "".join(f"{line}\n" for line in lines), source))
+    line = len(lines) + 1 + gap
+    for _ in range(3):
+        log.add(append("r.log", line, blank, source))
+        line += blank.count("\n")
+    store = run_records(LOGS, log.records, range(4))
+    [record] = asyncio.run(read_records(store, LOGS)).values()
+    newest = asyncio.run(newest_entry(store, LOGS, f"{source}/r.log"))
+    if newest is not None:
+        assert (newest.size_bytes, newest.content_digest) == (record.size_bytes, record.content_digest)
     assert record.indexed["g1"].uncovered == len(record.gaps)
 
 
