@@ -62,4 +62,5 @@ $(VENV)/embedded.stamp: $(VENV)/python.stamp pyproject.toml requirements.lock
 
 $(VENV)/test.stamp: $(VENV)/python.stamp pyproject.toml requirements.lock
 	$(PIP_INSTALL) --constraint requirements.lock --editable '.[embedded,test]'
+	$(BIN)/python tests/fetch_commonmark.py
 	@touch $(VENV)/embedded.stamp $@

@@ -7,7 +7,6 @@ unknown happened; a supervisor starts it again then, and it reads again from the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -36,8 +35,10 @@ logger = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
 EXIT_UNKNOWN = 70
-STOP_TIMEOUT_S = 20.0
-"""After a signal; whatever is not finished then is read again by the next owner."""
+STOP_TIMEOUT_S = 5.0
+"""A broker that is away cannot be told that the worker leaves; what is not finished is read again."""
+REPEAT_AFTER_S = 30.0
+"""While a broker is away its client reports the same failures eighty times a second."""
 
 
 def main() -> int:
@@ -55,8 +56,28 @@ def configure_logging() -> None:
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(SeldomRepeated())
     for name in ("tessera", "streams"):
         logging.getLogger(name).setLevel(logging.INFO)
+
+
+class SeldomRepeated(logging.Filter):
+    """Lets the same kind of line of another library through once in :data:`REPEAT_AFTER_S` seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed_at: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is to be written."""
+        kind = (record.name, str(record.msg))
+        if record.name.startswith(("streams", "tessera")):
+            return True
+        if record.created - self._passed_at.get(kind, 0.0) < REPEAT_AFTER_S:
+            return False
+        self._passed_at[kind] = record.created
+        return True
 
 
 def end_process(error: BaseException) -> NoReturn:
@@ -120,8 +141,7 @@ async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, 
         await _until_stopped(app, start, stop)
     finally:
         rounds.cancel()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stop(), STOP_TIMEOUT_S)
+        await _stop(app)
         start.cancel()
         await asyncio.gather(start, rounds, return_exceptions=True)
         await produce.close()
@@ -129,6 +149,15 @@ async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, 
         end_process(app.crash_reason)
     logger.info("stopped")
     return 0
+
+
+async def _stop(app: StreamApp) -> None:
+    try:
+        await asyncio.wait_for(app.stop(), STOP_TIMEOUT_S)
+    except TimeoutError:
+        logger.warning("stopped without telling the broker, which does not answer")
+        logging.shutdown()
+        os._exit(0)  # the client's own thread would wait for the broker
 
 
 async def _until_stopped(app: StreamApp, start: asyncio.Task[Any], stop: asyncio.Event) -> None:

@@ -67,10 +67,7 @@ def parse_paragraphs(text: str, begin: Resume) -> Parse:
             spans.append((start, end, line, end_line, path))
     if chain:
         spans.append(chain)
-    if spans:
-        place = _place(text, begin, spans[-1][0], len(spans) - 1, stack_before)
-    else:
-        place = begin
+    place = _place(text, begin, spans[-1][0], len(spans) - 1, stack_before) if spans else begin
     return Parse(spans, place, _place(text, begin, len(text), len(spans), stack))
 
 

@@ -137,6 +137,23 @@ def test_a_log_made_anew_is_refused_and_indexed_once_it_is_adopted(cluster: Clus
     asyncio.run(refused_then_adopted())
 
 
+def test_while_the_broker_is_away_it_says_so_seldom_and_still_stops(cluster: Cluster) -> None:
+    cluster.start()
+    asyncio.run(publish_and_compare(cluster, Model(), seed=1))
+    cluster.broker.stop()
+
+    async def noticed() -> bool:
+        return "Unable connect to node" in cluster.logs()
+
+    asyncio.run(until(noticed, cluster))
+    [worker] = cluster.workers
+    started = time.monotonic()
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 0
+    assert time.monotonic() - started < 8.0
+    assert len(cluster.logs().splitlines()) < 25, cluster.logs()
+
+
 def test_without_a_broker_it_says_which_address_and_ends(tmp_path: Path) -> None:
     with EmbeddedRedis(tmp_path / "redis") as redis:
         address = f"127.0.0.1:{free_port()}"
