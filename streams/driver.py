@@ -18,6 +18,7 @@ from faust.types import TP, ConsumerMessage
 from streams.app import build_app
 from streams.ownership import CheckLogs, MakeWriter, Ownership
 from streams.upkeep import Upkeep
+from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.events.parts import Headers
 from tessera.events.topics import CHANGE_TOPICS
@@ -25,7 +26,6 @@ from tessera.kafka.probe import LogState
 from tessera.limits import Limits
 from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
-from tessera.sources.catalog import SourceCatalog
 from tessera.store.base import Head, ShardId, ShardStore
 
 DEADLINE_S = 30.0

@@ -30,6 +30,14 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     logger = logging.getLogger("faust.consumer")
 
+    async def on_thread_stop(self) -> None:
+        """Leave the group and disconnect."""
+        try:
+            await super().on_thread_stop()
+        except asyncio.CancelledError:
+            # The client cancels its fetches when it closes; one that waits to repeat lets that through.
+            logger.info("a fetch was under way when the client closed")
+
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         # Faust fixes 1.5 s, and the embedded broker looks for new records only at half of it.

@@ -152,9 +152,12 @@ async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, 
 
 
 async def _stop(app: StreamApp) -> None:
-    try:
-        await asyncio.wait_for(app.stop(), STOP_TIMEOUT_S)
-    except TimeoutError:
+    stopping = asyncio.create_task(app.stop())
+    # Not wait_for: services swallow its cancellation, and it would wait on.
+    await asyncio.wait({stopping}, timeout=STOP_TIMEOUT_S)
+    if stopping.done():
+        await stopping
+    else:
         logger.warning("stopped without telling the broker, which does not answer")
         logging.shutdown()
         os._exit(0)  # the client's own thread would wait for the broker

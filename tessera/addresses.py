@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from tessera.errors import SettingsError
-from tessera.sources.catalog import SourceDeclaration
+from tessera.events.catalog import SourceDeclaration
 
 ADDRESS_FILE = "address.json"
 ADDRESS_VERSION = 1

@@ -20,8 +20,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 
 from tessera.addresses import read_address
 from tessera.errors import SettingsError
+from tessera.events.catalog import LOG_KINDS, RevisionFrom, SourceCatalog, SourceDeclaration
 from tessera.events.change import SourceKind
-from tessera.sources.catalog import LOG_KINDS, RevisionFrom, SourceCatalog, SourceDeclaration
 
 ENVIRONMENT_PREFIX = "TESSERA_"
 SETTINGS_FILE = "tessera.toml"

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from tessera.documents.held import held_documents
 from tessera.errors import EventError, SourceError, TesseraError
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Change, Delete
 from tessera.events.topics import topic_of
 from tessera.kafka.publisher import Position, Publisher
-from tessera.sources.catalog import SourceDeclaration
 from tessera.sources.folder import FolderSource
 from tessera.store.base import ShardId, ShardStore
 

@@ -12,9 +12,9 @@ from tessera.cli.feeds import Feed, FeedReport, Published, check_folder, unpubli
 from tessera.cli.servers import opened_publisher, opened_store
 from tessera.cli.terminal import print_json, printable, progress
 from tessera.errors import SettingsError, SourceError
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Delete, SourceKind
 from tessera.settings import Settings, load_settings
-from tessera.sources.catalog import SourceDeclaration
 
 
 def run(

@@ -13,9 +13,9 @@ from tessera.documents.digests import document_digest
 from tessera.documents.log import LogText, count_lines
 from tessera.documents.record import EPOCH_STEP, DocumentRecord, order_digest
 from tessera.errors import EventError
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Append, ByteRange, Change, Delete, MediaType, Upsert, document_key
 from tessera.limits import Limits
-from tessera.sources.catalog import SourceDeclaration
 
 NO_REVISION = -1
 """The floor that a null value leaves where nothing was held: below every revision an event may bring."""

@@ -1,12 +1,31 @@
-"""What the index holds of a source, as its connector compares it with the files."""
+"""What the index holds of a source's documents, as its connector compares them with the files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tessera.documents.record import DocumentRecord
-from tessera.sources.held import HeldDocument
 from tessera.store.base import ShardId, ShardStore
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDocument:
+    """One document of a source as the index holds it.
+
+    ``content_digest`` is that of :mod:`tessera.documents.digests`, empty for a deleted document.
+    ``access`` holds the principals that apply, the source's default filled in. The last three describe
+    the held text: ``lines`` counts as ``sed -n`` does, ``size_bytes`` is that of its UTF-8 form.
+    """
+
+    revision: int
+    content_digest: str
+    media_type: str
+    access: tuple[str, ...]
+    deleted: bool = False
+    lines: int = 0
+    size_bytes: int = 0
+    ends_with_newline: bool = True
 
 
 async def held_documents(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tessera.events.catalog import SourceCatalog
 from tessera.events.decoding import check_routing, decode_value
 from tessera.events.encoding import Event
 from tessera.events.topics import topic_of
-from tessera.sources.catalog import SourceCatalog
 
 
 def accepted_event(value: bytes, catalog: SourceCatalog, max_content_bytes: int) -> Event:

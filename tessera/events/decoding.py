@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from tessera.errors import EventError
+from tessera.events.catalog import SourceCatalog
 from tessera.events.change import (
     MAX_REVISION,
     MEDIA_TYPES,
@@ -31,7 +32,6 @@ from tessera.events.content import decode_content
 from tessera.events.identity import check_doc_id, check_source, split_key
 from tessera.events.parts import PART_HEADER, decode_part, max_event_bytes
 from tessera.events.topics import partition_of, topic_of
-from tessera.sources.catalog import SourceCatalog
 
 EVENT_VERSION: Final = 1
 MAX_CONTENT_BYTES: Final = 32 * 1024 * 1024

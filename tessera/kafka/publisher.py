@@ -21,6 +21,7 @@ from aiokafka.errors import (
 )
 
 from tessera.errors import EventError, PartitionCountError
+from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Change
 from tessera.events.decoding import MAX_CONTENT_BYTES, check_routing
 from tessera.events.encoding import Event, encode_event
@@ -28,7 +29,6 @@ from tessera.events.parts import Headers, max_event_bytes, split_record
 from tessera.events.topics import partition_of, topic_of
 from tessera.kafka.admin import topic_partitions
 from tessera.kafka.connection import DEADLINE_S, NO_SECURITY, Security, reaching
-from tessera.sources.catalog import SourceCatalog
 
 logger = logging.getLogger(__name__)
 

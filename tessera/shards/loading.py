@@ -11,12 +11,12 @@ from tessera.documents.record import DocumentRecord
 from tessera.documents.storage import DIGEST_BYTES, HeldText
 from tessera.documents.text import BLOCK_BYTES, block_ids, decompress
 from tessera.errors import CorruptionError, EventError
+from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Append, Change
 from tessera.events.decoding import check_routing, decode_joined
 from tessera.limits import Limits
 from tessera.shards.parts import Assembly
 from tessera.shards.records import Arrival, PartArrival, Poison
-from tessera.sources.catalog import SourceCatalog
 from tessera.store.base import Head, ShardId, ShardStore
 
 

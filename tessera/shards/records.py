@@ -11,10 +11,10 @@ import orjson
 
 from tessera.documents.draft import Stamp
 from tessera.errors import EventError
+from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Change, Part, Record
 from tessera.events.decoding import check_partition, check_routing, decode_record
 from tessera.limits import Limits
-from tessera.sources.catalog import SourceCatalog
 from tessera.store.base import ShardId
 
 REPLAY_HEADER = "tessera-replay"

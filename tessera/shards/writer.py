@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 
 from tessera.documents.draft import Stamp
 from tessera.errors import EventError, SequenceError, StagingError, TesseraError, UnavailableError
+from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.events.digest import record_digest
 from tessera.events.topics import DEADLETTER_TOPIC
@@ -42,7 +43,6 @@ from tessera.shards.generations import load_generations, served_generation
 from tessera.shards.loading import Assembled, Loaded, assemble, load_assemblies, load_drafts
 from tessera.shards.merging import Merger
 from tessera.shards.records import Decoder, PartArrival, Poison
-from tessera.sources.catalog import SourceCatalog
 from tessera.store.base import Commit, GenerationDelta, Head, ShardId, ShardStore, deadletter_blob
 
 Produce = Callable[[str, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]], Awaitable[None]]

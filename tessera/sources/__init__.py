@@ -1,1 +1,1 @@
-"""Sources: named origins of documents and logs, and the connectors that turn them into change events."""
+"""Connectors: folders of named sources turned into change events, and the bundled corpora."""

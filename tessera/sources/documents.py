@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tessera.documents.digests import document_digest
+from tessera.documents.held import HeldDocument
 from tessera.errors import SourceError
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import MAX_REVISION, Change, Delete, Upsert
 from tessera.events.content import decode_content
-from tessera.sources.catalog import SourceDeclaration
 from tessera.sources.content import FileContent
-from tessera.sources.held import HeldDocument
 
 
 class Planned(NamedTuple):

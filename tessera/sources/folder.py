@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tessera.documents.held import HeldDocument
 from tessera.errors import SourceError
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Change, Delete
 from tessera.limits import Limits
-from tessera.sources.catalog import SourceDeclaration
 from tessera.sources.content import read_file
 from tessera.sources.documents import Planned, plan_gone
-from tessera.sources.held import HeldDocument
 from tessera.sources.logs import LastLine
 from tessera.sources.plan import plan_file
 from tessera.sources.scan import FileState, Scan, SourceFile, SourceProblem, scan

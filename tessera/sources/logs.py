@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tessera.documents.digests import log_digest
+from tessera.documents.held import HeldDocument
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Append, Change, Upsert
 from tessera.events.content import decode_content
-from tessera.sources.catalog import SourceDeclaration
 from tessera.sources.content import FileContent
 from tessera.sources.documents import Planned, is_same
-from tessera.sources.held import HeldDocument
 
 APPEND_BYTES = 512 * 1024
 """Bound of one append, in bytes: a record of 900 KB or more would have to travel in parts."""

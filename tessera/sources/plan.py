@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tessera.documents.held import HeldDocument
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Change
-from tessera.sources.catalog import SourceDeclaration
 from tessera.sources.content import FileContent
 from tessera.sources.documents import Planned, plan_document, plan_gone
-from tessera.sources.held import HeldDocument
 from tessera.sources.logs import LastLine, plan_log
 
 

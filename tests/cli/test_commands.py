@@ -13,7 +13,7 @@ import typer
 from tessera.cli import main as entry
 from tessera.cli.up.sources import BUNDLED, bundled_folders, user_folders
 from tessera.errors import SettingsError, SourceError
-from tessera.sources.catalog import SourceDeclaration
+from tessera.events.catalog import SourceDeclaration
 
 EVENT = {
     "v": 1,

@@ -12,10 +12,10 @@ from tessera.cli.feeds import Feed, Published, unpublished
 from tessera.cli.up.freshness import FreshnessWatch
 from tessera.cli.up.screen import summary
 from tessera.errors import EventError, UnavailableError
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Change, Delete
 from tessera.events.topics import DOCUMENTS
 from tessera.kafka.publisher import Position
-from tessera.sources.catalog import SourceDeclaration
 from tessera.store.base import Commit, ShardId
 from tessera.store.memory import MemoryStore
 

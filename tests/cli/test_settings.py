@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tessera.addresses import Address, read_address, remove_address, write_address
 from tessera.errors import SettingsError
+from tessera.events.catalog import SourceDeclaration
 from tessera.settings import Settings, load_settings, redacted
-from tessera.sources.catalog import SourceDeclaration
 
 
 @pytest.fixture(autouse=True)

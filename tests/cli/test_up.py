@@ -21,8 +21,8 @@ import httpx
 import pytest
 
 from tessera.addresses import read_address
+from tessera.events.catalog import SourceCatalog
 from tessera.kafka.publisher import Publisher
-from tessera.sources.catalog import SourceCatalog
 
 pytestmark = pytest.mark.servers
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import EventError
+from tessera.events.catalog import SourceCatalog, SourceDeclaration
 from tessera.events.change import MAX_REVISION, Append, ByteRange, Delete, Record, Upsert
 from tessera.events.content import MAX_RANGES, decode_content
 from tessera.events.decoding import (
@@ -22,7 +23,6 @@ from tessera.events.decoding import (
 from tessera.events.identity import MAX_DOC_ID_BYTES, MAX_SOURCE_BYTES
 from tessera.events.reasons import REASONS
 from tessera.events.topics import DOCUMENTS, LOGS, partition_of
-from tessera.sources.catalog import SourceCatalog, SourceDeclaration
 
 UPSERT: dict[str, Any] = {
     "v": 1,

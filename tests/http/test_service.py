@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from tessera.errors import UnavailableError
+from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.events.encoding import Event
 from tessera.events.topics import CHANGE_TOPICS, DOCUMENTS, LOGS
@@ -20,7 +21,6 @@ from tessera.kafka.publisher import Position
 from tessera.settings import Settings
 from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
-from tessera.sources.catalog import SourceCatalog
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore
 

@@ -7,10 +7,10 @@ import pytest
 
 from tessera.embedded.broker import EmbeddedBroker
 from tessera.errors import PartitionCountError, UnavailableError
+from tessera.events.catalog import SourceCatalog
 from tessera.events.topics import CHANGE_TOPICS, DEADLETTER_TOPIC, DOCUMENTS, LOGS
 from tessera.kafka.admin import ensure_topics, high_watermarks, lag, topic_partitions
 from tessera.kafka.publisher import Publisher
-from tessera.sources.catalog import SourceCatalog
 from tessera.store.base import NO_OFFSET, ShardId
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from tessera.embedded.broker import EmbeddedBroker
 from tessera.errors import PartitionCountError, UnavailableError
+from tessera.events.catalog import SourceCatalog
 from tessera.events.digest import record_digest
 from tessera.events.topics import DOCUMENTS
 from tessera.kafka.admin import ensure_topics
 from tessera.kafka.probe import LogState, judge, probe_log
 from tessera.kafka.publisher import Publisher
 from tessera.kafka.reader import Bounds, open_reader
-from tessera.sources.catalog import SourceCatalog
 from tessera.store.base import NO_OFFSET, ShardId
 
 HERE = "a" * 64

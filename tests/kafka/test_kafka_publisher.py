@@ -8,6 +8,7 @@ import pytest
 
 from tessera.embedded.broker import EmbeddedBroker
 from tessera.errors import EventError, PartitionCountError, UnavailableError
+from tessera.events.catalog import SourceCatalog, SourceDeclaration
 from tessera.events.change import Append, Change, Delete, Part, Record, Upsert
 from tessera.events.decoding import check_partition, decode_joined, decode_record
 from tessera.events.encoding import Event
@@ -17,7 +18,6 @@ from tessera.kafka import publisher as publishing
 from tessera.kafka.admin import ensure_topics, high_watermarks
 from tessera.kafka.publisher import Position, Publisher
 from tessera.kafka.reader import open_reader
-from tessera.sources.catalog import SourceCatalog, SourceDeclaration
 from tessera.store.base import ShardId
 
 CATALOG = SourceCatalog([SourceDeclaration("handbook", revision_from="event")])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shard_reading import check_shard, newest_entry, read_chunks, read_records, read_text
 
 from tessera.errors import FencedError, SequenceError, StagingError, UnavailableError
+from tessera.events.catalog import SourceCatalog, SourceDeclaration
 from tessera.events.change import Record
 from tessera.events.parts import split_record
 from tessera.limits import Limits
@@ -18,7 +19,6 @@ from tessera.policies import load_policy
 from tessera.shards.deadletters import list_deadletters, replay_deadletter
 from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
-from tessera.sources.catalog import SourceCatalog, SourceDeclaration
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore
 

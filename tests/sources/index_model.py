@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tessera.documents.digests import document_digest, log_digest
+from tessera.documents.held import HeldDocument
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Append, Change, Delete, Upsert
 from tessera.events.content import decode_content
-from tessera.sources.catalog import SourceDeclaration
 from tessera.sources.content import FileContent
-from tessera.sources.held import HeldDocument
 from tessera.sources.kinds import media_type
 
 HANDBOOK = SourceDeclaration("handbook", "documents", "event", ("group:staff",))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from index_model import DEVEX, GITHUB, HANDBOOK, IndexModel
 
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Change, Record, document_key
 from tessera.events.decoding import decode_record
 from tessera.events.encoding import encode_event
-from tessera.sources.catalog import SourceDeclaration
 from tessera.sources.folder import FolderSource
 
 CORPORA = Path(str(files("tessera.sources"))) / "corpora"

@@ -13,12 +13,12 @@ import pytest
 from index_model import DEVEX, HANDBOOK, IndexModel
 
 from tessera.errors import SourceError
+from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Append, Change, Delete, Upsert
 from tessera.sources import content as content_module
 from tessera.sources import folder as folder_module
 from tessera.sources import scan as scan_module
 from tessera.sources import watch
-from tessera.sources.catalog import SourceDeclaration
 from tessera.sources.folder import FolderSource
 from tessera.sources.scan import FileState
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from index_model import HANDBOOK, IndexModel, file
 
 from tessera.documents.digests import document_digest
+from tessera.documents.held import HeldDocument
 from tessera.errors import SourceError
 from tessera.events.change import MAX_REVISION, ByteRange, Delete, Upsert
 from tessera.sources.content import FileContent
-from tessera.sources.held import HeldDocument
 from tessera.sources.plan import plan
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from index_model import DEVEX, GITHUB, IndexModel, file
 
 from tessera.documents.digests import log_digest
+from tessera.documents.held import HeldDocument
 from tessera.events.change import Append, Change, Delete, Upsert
 from tessera.sources import logs
-from tessera.sources.held import HeldDocument
 from tessera.sources.logs import LastLine, whole_lines
 from tessera.sources.plan import plan, plan_file
 

@@ -13,12 +13,12 @@ from streams.driver import Driver
 from tessera import metrics
 from tessera.documents.record import DocumentRecord
 from tessera.errors import UnavailableError
+from tessera.events.catalog import SourceCatalog, SourceDeclaration
 from tessera.events.change import Record
 from tessera.events.digest import record_digest
 from tessera.events.topics import DEADLETTER_TOPIC, DOCUMENTS, LOGS, partition_of
 from tessera.kafka.probe import LogState
 from tessera.shards.writer import BatchReport, ShardWriter
-from tessera.sources.catalog import SourceCatalog, SourceDeclaration
 from tessera.store.base import Head, ShardId
 from tessera.store.memory import MemoryStore
 

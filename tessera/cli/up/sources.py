@@ -9,8 +9,8 @@ from typing import NamedTuple, get_args
 
 from tessera.cli.feeds import check_folder
 from tessera.errors import SettingsError
+from tessera.events.catalog import LOG_KINDS, SourceDeclaration
 from tessera.events.change import SourceKind
-from tessera.sources.catalog import LOG_KINDS, SourceDeclaration
 
 EVERYONE = ("*",)
 BUNDLED: dict[str, SourceKind] = {"handbook": "documents", "devex": "devex", "github": "github"}
