@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -11,10 +12,17 @@ from typing import Any, get_args
 from tessera.cli.feeds import Feed, FeedReport, Published, check_folder, unpublished
 from tessera.cli.servers import opened_publisher, opened_store
 from tessera.cli.terminal import print_json, printable, progress
-from tessera.errors import SettingsError, SourceError
+from tessera.errors import SettingsError, SourceError, UnavailableError
 from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Delete, SourceKind
+from tessera.events.topics import topic_of
+from tessera.kafka.admin import high_watermarks
 from tessera.settings import Settings, load_settings
+from tessera.shards.catchup import wait_applied
+from tessera.store.base import ShardId, ShardStore
+
+PATIENCE_S = 10.0
+"""How long workers may apply nothing before a command goes on without them; a rebalance takes seconds."""
 
 
 def run(
@@ -30,11 +38,15 @@ def run(
     """Publish the folder once, or keep following it; print what was published."""
     settings = load_settings(flags, config=config)
     declaration = _declaration(settings, source, kind)
+    started = time.monotonic()
     report = asyncio.run(_ingest(settings, check_folder(path), declaration, watch=watch, as_json=as_json))
+    seconds = time.monotonic() - started
     if as_json:
-        print_json({"source": source, "published": report.published, "deleted": report.deleted})
+        counts = {"published": report.published, "deleted": report.deleted}
+        print_json({"source": source, **counts, "seconds": round(seconds, 3)})
     else:
-        print(f"{source}: {report.published} changes published, {report.deleted} of them deletes")
+        published = f"{report.published} changes published, {report.deleted} of them deletes"
+        print(f"{source}: {published}, {seconds:.1f} s")
     problems = unpublished([report])
     if problems:
         more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
@@ -60,16 +72,21 @@ async def _ingest(
     settings: Settings, path: Path, declaration: SourceDeclaration, *, watch: bool, as_json: bool
 ) -> FeedReport:
     async with opened_store(settings) as store, opened_publisher(settings, store) as publisher:
+        await _wait_for_earlier_changes(settings, store, declaration)
+        reached: dict[ShardId, int] = {}
         with progress("publishing") as bar:
 
             def show(batch: Sequence[Published]) -> None:
                 bar.advance(bar.task_ids[0], len(batch))
+                for _, position, _ in batch:
+                    reached[ShardId(position.topic, position.partition)] = position.offset
                 if watch:
                     _print(batch, as_json=as_json)
 
             feed = Feed(path, declaration, store, publisher, settings.max_document_bytes, show)
             if not watch:
                 await feed.once()
+                await _wait_until_indexed(store, reached)
                 return feed.report
             try:
                 async for report in feed.forever():
@@ -79,6 +96,37 @@ async def _ingest(
                 # Ctrl-C is how watching ends.
                 return feed.report
         return feed.report
+
+
+async def _wait_for_earlier_changes(
+    settings: Settings, store: ShardStore, declaration: SourceDeclaration
+) -> None:
+    """Let the workers apply what the topic holds: compared with less, changes would be published twice."""
+    topic = topic_of(declaration.kind)
+    shards = [ShardId(topic, number) for number in range((await store.topics()).get(topic, 0))]
+    ends = await high_watermarks(settings.broker, shards)
+    if not await _applied(store, {shard: end - 1 for shard, end in ends.items()}, "waiting for the workers"):
+        raise UnavailableError(
+            f"{topic} holds changes that no worker applies, so the index cannot be compared with the folder: "
+            "start `tessera worker`, then run this again"
+        )
+
+
+async def _wait_until_indexed(store: ShardStore, reached: Mapping[ShardId, int]) -> None:
+    if not await _applied(store, reached, "indexing"):
+        message = "the changes are published, but no worker has applied them yet: see `tessera status`"
+        print(f"tessera: {message}", file=sys.stderr)
+
+
+async def _applied(store: ShardStore, offsets: Mapping[ShardId, int], what: str) -> bool:
+    with progress(what) as bar:
+        task = bar.tasks[0]
+
+        def show(left: int) -> None:
+            total = left if task.total is None else task.total
+            bar.update(task.id, total=total, completed=total - left)
+
+        return await wait_applied(store, offsets, PATIENCE_S, show)
 
 
 def _print(batch: Sequence[Published], *, as_json: bool) -> None:

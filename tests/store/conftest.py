@@ -17,9 +17,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     """A store with nothing in it, of each kind."""
     if request.param == "memory":
         return MemoryBackend(MemoryStore())
-    running = request.getfixturevalue(
-        "redis_server_running" if request.param == "redis" else "redis_cluster_running"
-    )
+    running = request.getfixturevalue(f"{request.param}_running")
     return redis_backend_of(running.url, getattr(running, "nodes", (running,)))
 
 
