@@ -57,10 +57,25 @@ def translated(address: str) -> Iterator[None]:
                 "use another namespace"
             ) from error
         raise
+    except AttributeError as error:
+        if not _raised_by_client(error):
+            raise
+        raise UnavailableError(
+            f"{address}: the connection was closed while it was used: try again"
+        ) from error
     except _UNREACHABLE as error:
         raise UnavailableError(
             f"{address} does not answer ({_reason(error)}): check that the server runs, or give --redis"
         ) from error
+
+
+def _raised_by_client(error: Exception) -> bool:
+    """Whether the client itself failed: a cluster's closes idle connections when it loses a node, and a task
+    that has just taken one then finds no writer in it."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    return frames is not None and str(frames.tb_frame.f_globals.get("__name__", "")).startswith("redis.")
 
 
 def _code(error: client.ResponseError) -> str:

@@ -10,7 +10,9 @@ writer then claims the shard again and continues from the head's applied offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tessera.errors import StagingError
@@ -44,6 +46,7 @@ class RedisStore:
         self._client = client
         self._address = address
         self._keys = Keys(namespace)
+        self._opening = asyncio.Lock()
 
     async def claim(self, shard: ShardId, live: Sequence[str]) -> Head:
         """Take the fence; a new shard begins with ``live``. A repeated claim only raises the fence again."""
@@ -236,22 +239,34 @@ class RedisStore:
         values: list[bytes | None] = await self._ask("HMGET", key, *fields)
         return values
 
-    async def _ask(self, *command: Argument) -> Any:
+    @asynccontextmanager
+    async def _client_open(self) -> AsyncIterator[Client]:
+        """The client, ready for use.
+
+        A cluster's client that several tasks make look at the layout at once closes connections that one of
+        them is using: so one task makes it look, and the others wait.
+        """
         with translated(self._address):
-            return await self._client.execute_command(*command)
+            async with self._opening:
+                await self._client.initialize()
+            yield self._client
+
+    async def _ask(self, *command: Argument) -> Any:
+        async with self._client_open() as client:
+            return await client.execute_command(*command)
 
     async def _pipe(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         if not commands:
             return []
-        with translated(self._address):
-            pipeline = self._client.pipeline(transaction=False)
+        async with self._client_open() as client:
+            pipeline = client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
             return list(await pipeline.execute())
 
     async def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        with translated(self._address):
-            return await script.run(self._client, keys, args)
+        async with self._client_open() as client:
+            return await script.run(client, keys, args)
 
 
 def _slices(blobs: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:

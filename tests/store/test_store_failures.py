@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from backends import SHARD
 from redis import exceptions as client
+from redis.asyncio import Connection
 
 from tessera.errors import CorruptionError, SettingsError, StagingError, TesseraError, UnavailableError
 from tessera.store.base import Commit
@@ -73,3 +74,12 @@ async def test_staged_and_replaced_blobs_in_memory_live_ten_minutes() -> None:
     assert await store.blobs(SHARD, ["kept"]) == [b"1"]
     now = 1200.0
     assert await store.blobs(SHARD, ["kept"]) == [None]
+
+
+async def test_a_connection_closed_by_another_task_is_unavailable_and_our_own_slips_are_not() -> None:
+    connection = Connection()
+    connection._writer = None
+    with pytest.raises(UnavailableError, match="closed while it was used"), translated("redis://h:1"):
+        await connection._send_packed_command([b""])
+    with pytest.raises(AttributeError), translated("redis://h:1"):
+        _ = connection.no_such_name
