@@ -124,7 +124,8 @@ class ShardWriter:
         """Take the shard's fence and read what the writer needs to know of it."""
         async with self._lock:
             self._in_doubt = None
-            self._head = await self._store.claim(self._shard, [await served_generation(self._store)])
+            served = [await served_generation(self._store)]
+            self._head = await self._store.claim(self._shard, served, int(self._clock() * 1_000_000))
             self._generations = await load_generations(self._store, self._head.live)
             self._next_tombstone = {}
             for name in self._head.live:
@@ -286,7 +287,11 @@ class ShardWriter:
         if self._in_doubt is None:
             return
         commit, head = self._in_doubt, await self._store.head(self._shard)
-        if head is None or head.fence != commit.fence or head.seq not in (commit.seq, commit.seq + 1):
+        if (
+            head is None
+            or head.fence != commit.fence
+            or not (head.seq == commit.seq or _is_after(head, commit))
+        ):
             raise moved_under_writer(self._shard, commit.seq, head)
         if head.seq == commit.seq + 1:
             for name, delta in commit.generations.items():
@@ -338,6 +343,16 @@ class ShardWriter:
         if letters:
             await self._store.outbox_done(self._shard, [letter.id for letter in letters])
         return len(letters)
+
+
+def _is_after(head: Head, commit: Commit) -> bool:
+    """Whether the head is what this very commit leaves."""
+    if head.seq != commit.seq + 1:
+        return False
+    return commit.applied is None or (head.applied, head.record_digest) == (
+        commit.applied,
+        commit.record_digest,
+    )
 
 
 def moved_under_writer(shard: ShardId, seq: int, head: Head | None) -> SequenceError:

@@ -142,8 +142,12 @@ class Commit:
 class ShardStore(Protocol):
     """Storage of all shards. Implementations: ``memory`` (tests, the in-process driver) and ``redis``."""
 
-    async def claim(self, shard: ShardId, live: Sequence[str]) -> Head:
-        """Take the shard's fence and return its head. A new shard begins with the generations ``live``."""
+    async def claim(self, shard: ShardId, live: Sequence[str], floor: int = 0) -> Head:
+        """Take the shard's fence and return its head. A new shard begins with the generations ``live``.
+
+        The fence is the next one, and at least ``floor``. Give the time: a store that lost an earlier claim
+        would otherwise hand its number out again, and two writers would hold one fence.
+        """
         ...
 
     async def head(self, shard: ShardId) -> Head | None:

@@ -64,14 +64,15 @@ class MemoryStore:
         self._registry: dict[str, bytes] = {}
         self._release: bytes | None = None
 
-    async def claim(self, shard: ShardId, live: Sequence[str]) -> Head:
+    async def claim(self, shard: ShardId, live: Sequence[str], floor: int = 0) -> Head:
         """Take the fence; a new shard begins with ``live``."""
+        rules.require_fence(floor)
         names = rules.live_names(live)
         state = self._at(shard)
         if state.head is None:
             state.head = Head(shard, 0, 0, NO_OFFSET, "", 0, names)
             state.generations = {name: _Generation() for name in names}
-        state.head = replace(state.head, fence=state.head.fence + 1)
+        state.head = replace(state.head, fence=max(state.head.fence + 1, floor))
         return state.head
 
     async def head(self, shard: ShardId) -> Head | None:

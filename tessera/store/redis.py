@@ -48,9 +48,10 @@ class RedisStore:
         self._keys = Keys(namespace)
         self._opening = asyncio.Lock()
 
-    async def claim(self, shard: ShardId, live: Sequence[str]) -> Head:
+    async def claim(self, shard: ShardId, live: Sequence[str], floor: int = 0) -> Head:
         """Take the fence; a new shard begins with ``live``. A repeated claim only raises the fence again."""
-        args = (str(rules.FORMAT), wire.encode_live(rules.live_names(live)))
+        rules.require_fence(floor)
+        args = (str(rules.FORMAT), wire.encode_live(rules.live_names(live)), floor)
         return self._head(shard, await self._run(scripts.CLAIM, [self._shard(shard).head], args))
 
     async def adopt_log(self, shard: ShardId) -> Head:

@@ -29,6 +29,11 @@ def live_names(live: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def require_fence(floor: int) -> None:
+    """Raise ValueError where a fence cannot be at least ``floor``."""
+    _integer("floor", floor)
+
+
 def require_well_formed(commit: Commit) -> None:
     """Raise ValueError where the commit would be wrong on any shard: a fault of its caller, not a race."""
     _integer("fence", commit.fence)

@@ -71,6 +71,14 @@ async def test_a_later_claim_raises_the_fence_and_changes_nothing_else(backend: 
     assert second == replace(moved, fence=2)
 
 
+async def test_a_claim_takes_a_fence_of_at_least_the_floor(backend: Backend) -> None:
+    assert (await backend.store.claim(SHARD, ["g1"], 40)).fence == 40
+    assert (await backend.store.claim(SHARD, ["g1"], 7)).fence == 41
+    assert (await backend.store.claim(SHARD, ["g1"], 1_800_000_000_000_000)).fence == 1_800_000_000_000_000
+    with pytest.raises(ValueError, match="floor"):
+        await backend.store.claim(SHARD, ["g1"], 2**53)
+
+
 async def test_concurrent_claims_get_a_fence_each(backend: Backend) -> None:
     stores = [backend.another() for _ in range(4)]
     heads = await asyncio.gather(*(store.claim(SHARD, ["g1"]) for store in stores for _ in range(5)))
