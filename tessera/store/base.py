@@ -38,6 +38,28 @@ def deadletter_blob(deadletter_id: str) -> str:
     return f"deadletter/{deadletter_id}"
 
 
+NO_FINGERPRINT = "0" * 32
+"""The fingerprint of no documents: an order-free sum modulo 2^128, as 32 hex digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a shard stands with one generation that it writes.
+
+    ``adopted_at`` is the applied offset at which it began to be written; ``complete`` says that all documents
+    are in it. ``documents`` counts the live ones that are, ``fingerprint`` sums them
+    (:mod:`tessera.shards.fingerprint`). ``started_at_ms`` is when its backfill began; ``note`` is why the
+    backfill waits, empty where it does not.
+    """
+
+    adopted_at: int = NO_OFFSET
+    complete: bool = False
+    documents: int = 0
+    fingerprint: str = NO_FINGERPRINT
+    started_at_ms: int = 0
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where a shard stands.
@@ -45,7 +67,8 @@ class Head:
     ``fence`` rises with every claim; ``seq`` with every commit. ``applied`` is the last applied offset,
     :data:`NO_OFFSET` before the first. ``record_digest`` is the hex SHA-256 of the record at that offset
     (:func:`tessera.shards.logcheck.record_digest`), empty before the first. ``epoch`` counts the logs that
-    fed this shard, from 0. ``live`` lists the generations that every commit must write, sorted.
+    fed this shard, from 0. ``live`` lists the generations that every commit must write, sorted;
+    ``standings`` has one entry for each of them.
     """
 
     shard: ShardId
@@ -55,6 +78,7 @@ class Head:
     record_digest: str
     epoch: int
     live: tuple[str, ...]
+    standings: Mapping[str, Standing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +145,9 @@ class Commit:
     The head must still have ``fence`` and ``seq``; the generations in ``generations`` must be the head's
     live ones when ``applied`` moves (a merge names only those it touches). Every blob in ``keep`` must be
     staged. ``documents`` and ``parts`` map keys to encoded values, None removes. ``expire`` gives replaced
-    blobs the grace period; ``unlink`` removes at once. ``counters`` are added to.
+    blobs the grace period; ``unlink`` removes at once. ``counters`` are added to. ``standings``, where given,
+    replaces all of the head's, and its keys become the live generations: adopting or giving up a generation is a
+    commit that changes the keys and names no ``generations``.
     """
 
     shard: ShardId
@@ -137,13 +163,14 @@ class Commit:
     unlink: tuple[str, ...] = ()
     deadletters: Mapping[str, bytes] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    standings: Mapping[str, Standing] | None = None
 
 
 class ShardStore(Protocol):
     """Storage of all shards. Implementations: ``memory`` (tests, the in-process driver) and ``redis``."""
 
     async def claim(self, shard: ShardId, live: Sequence[str], floor: int = 0) -> Head:
-        """Take the shard's fence and return its head. A new shard begins with the generations ``live``.
+        """Take the shard's fence and return its head. A new shard begins with the generations ``live``, complete.
 
         The fence is the next one, and at least ``floor``. Give the time: a store that lost an earlier claim
         would otherwise hand its number out again, and two writers would hold one fence.
@@ -226,20 +253,37 @@ class ShardStore(Protocol):
         """Record a topic's partition count if none is recorded, and return the recorded one."""
         ...
 
-    async def registry(self) -> dict[str, bytes]:
-        """Generations by id: their encoded descriptions."""
+    async def control(self) -> tuple[int, bytes | None]:
+        """Version and encoded registry of generations and releases; (0, None) where there is none yet."""
         ...
 
-    async def register(self, generation: str, description: bytes) -> bytes:
-        """Add a generation unless its id is taken; return the description that is stored."""
+    async def put_control(self, expected: int, registry: bytes, release: bytes) -> bool:
+        """Write registry and release pointer in one step, as version ``expected`` + 1; False where the version
+        is not ``expected``."""
         ...
 
     async def release(self) -> bytes | None:
         """The release pointer: the encoded release that queries are to use."""
         ...
 
-    async def set_release(self, expected: bytes | None, release: bytes) -> bool:
-        """Move the release pointer by compare-and-set; False where it is not ``expected``."""
+    async def announce(self, reader: str, lease: bytes, ttl_s: float) -> None:
+        """Say what a searcher serves, for ``ttl_s`` seconds from now; the next announcement replaces it."""
+        ...
+
+    async def readers(self) -> dict[str, bytes]:
+        """The leases that have not run out, by searcher."""
+        ...
+
+    async def contract_step(self, shard: ShardId, fence: int, generation: str, limit: int) -> int:
+        """Remove at most ``limit`` segments of a generation that is not live, then its tombstones and counters.
+
+        Returns how many segments are left; 0 once nothing of it is left. FencedError, or SequenceError where
+        the generation is live.
+        """
+        ...
+
+    async def clear(self, shard: ShardId) -> Head:
+        """Remove everything the shard holds but dead letters; nothing applied, epoch + 1, a new fence."""
         ...
 
     async def ping(self) -> None:
