@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from tessera.cli.options import Broker, Config, DataDir, Json, Redis
+from tessera.cli.generation import generation_app
+from tessera.cli.options import Broker, Config, DataDir, Json, Redis, servers
 from tessera.errors import QueryError, SettingsError, TesseraError
 
 FAILED = 1
@@ -32,6 +33,7 @@ shard_app = typer.Typer(help="Shards: what one Kafka partition feeds.", no_args_
 deadletter_app = typer.Typer(help="Records that could not be applied.", no_args_is_help=True)
 app.add_typer(shard_app, name="shard")
 app.add_typer(deadletter_app, name="deadletter")
+app.add_typer(generation_app, name="generation")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -86,10 +88,6 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
-def _servers(broker: str | None, redis: str | None, data_dir: Path | None) -> dict[str, Any]:
-    return {"broker": broker, "redis": redis, "data_dir": data_dir}
-
-
 @app.callback(invoke_without_command=True)
 def tessera(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
@@ -119,7 +117,7 @@ def up(
     """Run all of it in one terminal: servers, worker, HTTP service, the bundled corpora. Ctrl-C stops it."""
     from tessera.cli import up as command
 
-    flags = {**_servers(broker, redis, data_dir), "port": port}
+    flags = {**servers(broker, redis, data_dir), "port": port}
     command.run(flags, config, folders=source or [], workers=workers, as_json=as_json)
 
 
@@ -135,7 +133,7 @@ def worker(
     """Run one stream worker: it reads the change topics and writes the index."""
     from tessera.cli import parts
 
-    flags = {**_servers(broker, redis, data_dir), "metrics_port": metrics_port}
+    flags = {**servers(broker, redis, data_dir), "metrics_port": metrics_port}
     parts.worker(flags, config, as_json=as_json)
 
 
@@ -154,7 +152,7 @@ def serve(
     """Run the HTTP service: search, change events, status, metrics."""
     from tessera.cli import parts
 
-    flags = {**_servers(broker, redis, data_dir), "host": host, "port": port}
+    flags = {**servers(broker, redis, data_dir), "host": host, "port": port}
     parts.serve(flags, config, as_json=as_json)
 
 
@@ -175,7 +173,7 @@ def ingest(
     """Publish what a folder holds and the index does not, deletes included."""
     from tessera.cli import ingest as command
 
-    command.run(_servers(broker, redis, data_dir), config, path, source, kind, watch=watch, as_json=as_json)
+    command.run(servers(broker, redis, data_dir), config, path, source, kind, watch=watch, as_json=as_json)
 
 
 @app.command(epilog="Example: tessera publish changes.jsonl")
@@ -190,7 +188,7 @@ def publish(
     """Publish change events as they stand, one per line."""
     from tessera.cli import publish as command
 
-    command.run(_servers(broker, redis, data_dir), config, file, as_json=as_json)
+    command.run(servers(broker, redis, data_dir), config, file, as_json=as_json)
 
 
 @app.command(epilog='Example: tessera search "expense policy" -k 5')
@@ -213,7 +211,7 @@ def search(
     """Search the index; without --as you are the operator and see everything."""
     from tessera.cli import search as command
 
-    flags = _servers(None, redis, data_dir)
+    flags = servers(None, redis, data_dir)
     command.run(flags, config, query, k, principal or [], source, generation, as_json=as_json)
 
 
@@ -243,7 +241,7 @@ def status(
     """Show shards, lag, generations, sources and dead letters."""
     from tessera.cli import status as command
 
-    command.run(_servers(broker, redis, data_dir), config, as_json=as_json)
+    command.run(servers(broker, redis, data_dir), config, as_json=as_json)
 
 
 @shard_app.command("adopt-log", epilog="Example: tessera shard adopt-log tessera.documents/0")
@@ -261,7 +259,7 @@ def adopt_log(
     """Follow a topic that was made anew: offsets start again, documents stay, revisions still fence."""
     from tessera.cli import shard as command
 
-    command.adopt_log(_servers(None, redis, data_dir), config, shards or [], every=every, as_json=as_json)
+    command.adopt_log(servers(None, redis, data_dir), config, shards or [], every=every, as_json=as_json)
 
 
 @deadletter_app.command("list", epilog="Example: tessera deadletter list --json")
@@ -271,7 +269,7 @@ def deadletter_list(
     """List the records that could not be applied, with reasons."""
     from tessera.cli import deadletter as command
 
-    command.show_all(_servers(None, redis, data_dir), config, as_json=as_json)
+    command.show_all(servers(None, redis, data_dir), config, as_json=as_json)
 
 
 @deadletter_app.command("show", epilog="Example: tessera deadletter show ID")
@@ -285,7 +283,7 @@ def deadletter_show(
     """Show one dead letter with the bytes of its record."""
     from tessera.cli import deadletter as command
 
-    command.show_one(_servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)
+    command.show_one(servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)
 
 
 @deadletter_app.command("replay", epilog="Example: tessera deadletter replay (all of them)")
@@ -300,7 +298,7 @@ def deadletter_replay(
     """Publish dead letters again, under the revision they had."""
     from tessera.cli import deadletter as command
 
-    command.replay(_servers(broker, redis, data_dir), config, deadletter_ids or [], as_json=as_json)
+    command.replay(servers(broker, redis, data_dir), config, deadletter_ids or [], as_json=as_json)
 
 
 @deadletter_app.command("discard", epilog="Example: tessera deadletter discard ID")
@@ -314,4 +312,4 @@ def deadletter_discard(
     """Remove one dead letter and its bytes for good."""
     from tessera.cli import deadletter as command
 
-    command.discard(_servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)
+    command.discard(servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)

@@ -10,7 +10,12 @@ from typing import Any, Final
 from tessera.errors import PolicyError
 from tessera.policies.policy import ChunkPolicy, TextPolicy
 
-BUILT_IN: Final = {"paragraph": ChunkPolicy("paragraph")}
+_WINDOW_200: Final = TextPolicy("window", size=200, overlap=20)
+
+BUILT_IN: Final = {
+    "paragraph": ChunkPolicy("paragraph"),
+    "window-200": ChunkPolicy("window-200", documents=_WINDOW_200, run_logs=_WINDOW_200),
+}
 """The policies that can be named instead of a file."""
 
 _KEYS: Final = tuple(key.name for key in fields(TextPolicy))

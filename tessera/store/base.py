@@ -38,6 +38,11 @@ def deadletter_blob(deadletter_id: str) -> str:
     return f"deadletter/{deadletter_id}"
 
 
+def segment_blob(generation: str, segment_id: str) -> str:
+    """Id of the blob that holds a segment: stage and keep it under this id, or contraction cannot find it."""
+    return f"segment/{generation}/{segment_id}"
+
+
 NO_FINGERPRINT = "0" * 32
 """The fingerprint of no documents: an order-free sum modulo 2^128, as 32 hex digits."""
 
@@ -145,9 +150,12 @@ class Commit:
     The head must still have ``fence`` and ``seq``; the generations in ``generations`` must be the head's
     live ones when ``applied`` moves (a merge names only those it touches). Every blob in ``keep`` must be
     staged. ``documents`` and ``parts`` map keys to encoded values, None removes. ``expire`` gives replaced
-    blobs the grace period; ``unlink`` removes at once. ``counters`` are added to. ``standings``, where given,
-    replaces all of the head's, and its keys become the live generations: adopting or giving up a generation is a
-    commit that changes the keys and names no ``generations``.
+    blobs the grace period; ``unlink`` removes at once. ``counters`` are added to.
+
+    ``standings``, where given, replaces all of the head's, and its keys become the live generations: to adopt
+    a generation or to give one up is a commit that changes the keys, and names no ``generations`` and no
+    ``applied`` (ValueError). A new generation begins empty; one given up keeps its segments until
+    :meth:`ShardStore.contract_step`, and cannot be adopted again before.
     """
 
     shard: ShardId
@@ -170,7 +178,7 @@ class ShardStore(Protocol):
     """Storage of all shards. Implementations: ``memory`` (tests, the in-process driver) and ``redis``."""
 
     async def claim(self, shard: ShardId, live: Sequence[str], floor: int = 0) -> Head:
-        """Take the shard's fence and return its head. A new shard begins with the generations ``live``, complete.
+        """Take the shard's fence and return its head. A new shard begins with generations ``live``, complete.
 
         The fence is the next one, and at least ``floor``. Give the time: a store that lost an earlier claim
         would otherwise hand its number out again, and two writers would hold one fence.
@@ -258,8 +266,10 @@ class ShardStore(Protocol):
         ...
 
     async def put_control(self, expected: int, registry: bytes, release: bytes) -> bool:
-        """Write registry and release pointer in one step, as version ``expected`` + 1; False where the version
-        is not ``expected``."""
+        """Write registry and release pointer in one step, as version ``expected`` + 1.
+
+        False, and nothing is written, where the version is not ``expected``.
+        """
         ...
 
     async def release(self) -> bytes | None:
@@ -267,7 +277,10 @@ class ShardStore(Protocol):
         ...
 
     async def announce(self, reader: str, lease: bytes, ttl_s: float) -> None:
-        """Say what a searcher serves, for ``ttl_s`` seconds from now; the next announcement replaces it."""
+        """Say what a searcher serves, for ``ttl_s`` seconds from now; the next announcement replaces it.
+
+        ValueError where ``ttl_s`` is not above 0, or longer than an hour.
+        """
         ...
 
     async def readers(self) -> dict[str, bytes]:
@@ -275,15 +288,20 @@ class ShardStore(Protocol):
         ...
 
     async def contract_step(self, shard: ShardId, fence: int, generation: str, limit: int) -> int:
-        """Remove at most ``limit`` segments of a generation that is not live, then its tombstones and counters.
+        """Remove at most ``limit`` segments of a generation given up; with the last, tombstones and counters.
 
-        Returns how many segments are left; 0 once nothing of it is left. FencedError, or SequenceError where
-        the generation is live.
+        Returns how many segments are left; 0 once nothing of it is left, also when asked again. FencedError,
+        or SequenceError where the generation is live.
         """
         ...
 
     async def clear(self, shard: ShardId) -> Head:
-        """Remove everything the shard holds but dead letters; nothing applied, epoch + 1, a new fence."""
+        """Remove everything the shard holds but dead letters; nothing applied, epoch + 1, a new fence.
+
+        The live generations stay, empty and complete; their tombstones are numbered on. SequenceError where
+        the shard was never claimed, FencedError where a worker keeps claiming it meanwhile; then nothing is
+        removed.
+        """
         ...
 
     async def ping(self) -> None:
