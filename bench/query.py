@@ -25,7 +25,7 @@ from tessera.index.analyzer import WordsAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import encode
 from tessera.index.segment import ChunkEntry, DocumentEntry
-from tessera.releases import Contract, GenerationDescription, Release, Scorer
+from tessera.releases import Contract, Release, Scorer
 from tessera.search import Searcher
 from tessera.search.scoring import query_terms
 from tessera.store.base import Commit, GenerationDelta, SegmentMeta, ShardId, Tombstone
@@ -118,8 +118,8 @@ async def fill(documents: Iterator[tuple[str, list[str]]]) -> tuple[MemoryStore,
     store, texts, doc_ids = MemoryStore(), [], []
     contract = Contract("bench@0", {}, ANALYZER.identity)
     await store.record_topic("tessera.documents", PARTITIONS)
-    await store.register("g1", GenerationDescription("g1", contract).to_json())
-    await store.set_release(None, Release("r1", "g1").to_json())
+    registry = Registry(1, Release("r1", "g1"), generations={"g1": Generation("g1", contract, "serving")})
+    await store.put_control(0, registry.to_json(), registry.release.to_json())
     shards = [ShardId("tessera.documents", number) for number in range(PARTITIONS)]
     for shard in shards:
         await store.claim(shard, ["g1"])

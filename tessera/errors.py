@@ -6,6 +6,7 @@
     │   ├── PolicyError            a policy file or name
     │   ├── SourceError            a folder or a file of a source
     │   ├── QueryError             a search request
+    │   ├── CaseError              a file of query cases, or one case of it
     │   └── RefusedError           a step of a generation's life that is not allowed now (reason, next step)
     ├── SettingsError              settings or command line
     ├── UnavailableError           a server cannot be reached                      retriable
@@ -57,6 +58,10 @@ class SourceError(InputError):
 
 class QueryError(InputError):
     """A search request outside its bounds."""
+
+
+class CaseError(InputError):
+    """A file of query cases that is not well formed, or a case that does not fit its document."""
 
 
 class RefusedError(InputError):

@@ -131,28 +131,5 @@ class Contract:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationDescription:
-    """One generation and its contract, as the registry keeps it."""
-
-    generation: str
-    contract: Contract
-
-    def to_json(self) -> bytes:
-        """Canonical JSON of the generation."""
-        return _canonical({"generation": self.generation, "contract": self.contract.to_value()})
-
-    @classmethod
-    def from_json(cls, encoded: bytes) -> GenerationDescription:
-        """The description that :meth:`to_json` wrote; :class:`~tessera.errors.CorruptionError` otherwise."""
-        try:
-            value = json.loads(encoded)
-            return cls(str(value["generation"]), Contract.from_value(value["contract"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptionError(
-                f"a generation's description cannot be read: {error!r}; register it again"
-            ) from error
-
-
 def _canonical(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

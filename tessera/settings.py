@@ -67,6 +67,9 @@ class Settings(BaseSettings):
     retention_s: int = Field(
         24 * 3600, ge=0, description="seconds for which a generation is kept for a rollback after its cutover"
     )
+    evidence_ttl_s: int = Field(
+        24 * 3600, ge=1, description="seconds for which a passed comparison allows a cutover"
+    )
     cutover_max_lag: int = Field(
         100, ge=0, description="records a shard may be behind its log when another generation is served"
     )

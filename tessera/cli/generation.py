@@ -116,6 +116,8 @@ def resume(
 @generation_app.command("verify", epilog="Example: tessera generation verify g2")
 def verify(
     generation: Name,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Documents cut anew and compared.")] = 50,
+    seed: Annotated[int, typer.Option("--seed", help="Which documents: the same for a seed.")] = 0,
     broker: Broker = None,
     redis: Redis = None,
     data_dir: DataDir = None,
@@ -125,7 +127,7 @@ def verify(
     """Prove that it holds what the serving generation holds, and show what it covers otherwise."""
     from tessera.cli import proof
 
-    proof.verify(servers(broker, redis, data_dir), config, generation, as_json=as_json)
+    proof.verify(servers(broker, redis, data_dir), config, generation, sample, seed, as_json=as_json)
 
 
 @generation_app.command("compare", epilog="Example: tessera generation compare g1 g2 --cases cases.jsonl")
@@ -133,6 +135,12 @@ def compare(
     baseline: Annotated[str, typer.Argument(metavar="A", help="The generation to compare with.")],
     candidate: Annotated[str, typer.Argument(metavar="B", help="The candidate.")],
     cases: Annotated[Path, typer.Option("--cases", metavar="F", help="Query cases and thresholds.")],
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires", metavar="24h", help="How long the evidence holds (setting evidence_ttl_s)."
+        ),
+    ] = None,
     broker: Broker = None,
     redis: Redis = None,
     data_dir: DataDir = None,
@@ -143,7 +151,7 @@ def compare(
     from tessera.cli import proof
 
     flags = servers(broker, redis, data_dir)
-    proof.compare(flags, config, baseline, candidate, cases, as_json=as_json)
+    proof.compare(flags, config, baseline, candidate, cases, expires, as_json=as_json)
 
 
 @generation_app.command("abandon", epilog="Example: tessera generation abandon g2")

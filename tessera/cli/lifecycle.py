@@ -251,7 +251,7 @@ def cutover(
 
     async def make(operator: Operator) -> moves.Move:
         if dry_run:
-            return await moves.plan_cutover(operator, name, retention_s)
+            return await moves.plan_cutover(operator, name, waiver, retention_s)
         return await moves.cutover(operator, name, waiver, retention_s)
 
     _tell_move(operated(flags, config, make), dry_run=dry_run, as_json=as_json)

@@ -53,10 +53,15 @@ class AskedWaiver:
     expires_s: int
 
 
-async def plan_cutover(operator: Operator, name: str, retention_s: int | None = None) -> Move:
+async def plan_cutover(
+    operator: Operator, name: str, waiver: AskedWaiver | None = None, retention_s: int | None = None
+) -> Move:
     """What a cutover to ``name`` would check and change now; nothing is changed, nothing waited for."""
     registry = await operator.registry()
-    return _cutover_move(operator, await operator.situation(registry), known(registry, name), retention_s)
+    candidate = known(registry, name)
+    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s)
+    overruling = _waiver(operator, move, waiver) if waiver is not None else None
+    return move if overruling is None else _overruled(move, replace(candidate, waiver=overruling), operator)
 
 
 async def cutover(
@@ -66,13 +71,15 @@ async def cutover(
     registry = await operator.registry()
     candidate = known(registry, name)
     move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s)
-    if waiver is not None:
-        registry, move = await _with_waiver(operator, registry, candidate, move, waiver)
-    if failing := [check for check in move.checks if not check.stands and check.name != "readers"]:
+    overruling = _waiver(operator, move, waiver) if waiver is not None else None
+    if overruling is not None:
+        note = f"{overruling.check}: {overruling.why}"
+        registry = await operator.step(registry, "waive", name, note, waiver=overruling)
+        candidate = registry.generations[name]
+        move = _overruled(move, candidate, operator)
+    failing = [check for check in move.checks if not check.stands and check.name != "readers"]
+    if failing:
         raise _refused(f"cutover to {name!r}", failing)
-    candidate = known(registry, name)
-    if candidate.state == "ready":
-        raise _refused(f"cutover to {name!r}", [replace(_of(move, "state"), passed=False)])
     readers = await _readers_loaded(operator, candidate)
     if not readers.stands:
         raise _refused(f"cutover to {name!r}", [readers])
@@ -81,8 +88,7 @@ async def cutover(
         registry, "cutover", name, _note(move), release=move.to_release, retain_until_ms=retain_until_ms
     )
     await _read_back(operator, registry)
-    checks = tuple(readers if check.name == "readers" else check for check in move.checks)
-    return replace(move, checks=checks)
+    return replace(move, checks=tuple(readers if check.name == "readers" else check for check in move.checks))
 
 
 async def plan_rollback(operator: Operator) -> Move:
@@ -106,7 +112,6 @@ def _cutover_move(
 ) -> Move:
     registry = situation.registry
     serving = registry.serving
-    hours = _retention_s(operator, retention_s) / 3600
     chunks = {
         name: sum(source.chunks.get(name, 0) for source in situation.index.sources.values())
         for name in (serving.name, candidate.name)
@@ -116,12 +121,14 @@ def _cutover_move(
         f"release {registry.release.release} ({serving.name}, {serving.contract.policy_id}) becomes "
         f"{to_release.release} ({candidate.name}, {candidate.contract.policy_id})",
         f"{chunks[serving.name]:,} chunks served become {chunks[candidate.name]:,}",
-        f"{serving.name} becomes retired: still written, kept {hours:g} h for a rollback",
+        f"{serving.name} becomes retired: still written, kept to roll back to for "
+        f"{_retention(operator, retention_s)}",
     ]
     if registry.previous is not None:
         changes.append(f"{registry.previous.generation} can no longer be rolled back to")
     checks = cutover_checks(situation, candidate, operator.settings)
-    return Move(registry.release, to_release, tuple(checks), tuple(changes))
+    allowed = candidate.state in ("ready", "gated")
+    return Move(registry.release, to_release, tuple(checks), tuple(changes) if allowed else ())
 
 
 async def _rollback_move(operator: Operator, registry: Registry) -> Move:
@@ -142,34 +149,37 @@ async def _rollback_move(operator: Operator, registry: Registry) -> Move:
     return Move(registry.release, previous, tuple(checks), changes)
 
 
-async def _with_waiver(
-    operator: Operator, registry: Registry, candidate: Generation, move: Move, asked: AskedWaiver
-) -> tuple[Registry, Move]:
-    """Record the waiver, and the move with the one check that it overrules; as they are, where all stand."""
+def _waiver(operator: Operator, move: Move, asked: AskedWaiver) -> Waiver | None:
+    """The waiver that lets the move be made; None where no check fails. RefusedError where one is not enough.
+
+    Searchers that have not loaded the candidate yet may do so while they are waited for: their check is meant
+    only where nothing else fails.
+    """
     failing = [check for check in move.checks if not check.stands]
     named, _, rest = asked.why.partition(":")
-    explicit = named.strip() if named.strip() in {check.name for check in move.checks} else None
-    why = rest.strip() if explicit else asked.why.strip()
-    immediate = [check for check in failing if check.name != "readers"] or failing
+    explicit = named.strip() in {check.name for check in move.checks}
+    others = [check for check in failing if check.name != "readers"]
+    overruled = named.strip() if explicit else others[0].name if others else "readers"
+    others = [check for check in others if check.name != overruled]
     if not failing:
-        return registry, move
-    if explicit is None and len(immediate) > 1:
-        raise _refused(f"cutover to {candidate.name!r}, for a waiver overrules one check,", immediate)
-    check = explicit or immediate[0].name
-    if check not in WAIVABLE:
+        return None
+    if others:
+        what = f"cutover to {move.to_release.generation!r}, for a waiver overrules one check,"
+        raise _refused(what, [check for check in failing if check.name != "readers"])
+    if overruled not in WAIVABLE:
+        detail = _of(move, overruled).detail
         raise RefusedError(
-            "waiver",
-            f"no waiver can overrule the check of {check}: {_of(move, check).detail}",
-            "mend that first",
+            "waiver", f"no waiver can overrule the check of {overruled}: {detail}", "mend that"
         )
     now_ms = operator.now_ms()
-    waiver = Waiver(check, why, operator.actor, now_ms, now_ms + asked.expires_s * 1000)
-    others = [each for each in immediate if each.name not in (check, "readers")]
-    if others:
-        raise _refused(f"cutover to {candidate.name!r}, for a waiver overrules one check,", others)
-    registry = await operator.step(registry, "waive", candidate.name, f"{check}: {why}", waiver=waiver)
-    candidate = registry.generations[candidate.name]
-    return registry, replace(move, checks=tuple(waived(each, candidate, now_ms) for each in move.checks))
+    why = rest.strip() if explicit else asked.why.strip()
+    return Waiver(overruled, why, operator.actor, now_ms, now_ms + asked.expires_s * 1000)
+
+
+def _overruled(move: Move, candidate: Generation, operator: Operator) -> Move:
+    """The move, with what the candidate's waiver overrules."""
+    now_ms = operator.now_ms()
+    return replace(move, checks=tuple(waived(check, candidate, now_ms) for check in move.checks))
 
 
 async def _readers_loaded(operator: Operator, candidate: Generation) -> Check:
@@ -195,9 +205,11 @@ async def _read_back(operator: Operator, registry: Registry) -> None:
 
 def _refused(what: str, checks: list[Check]) -> RefusedError:
     told = "; ".join(f"{check.name}: {check.detail}" for check in checks)
-    return RefusedError(
-        checks[0].name, f"{what} is refused by {told}", "mend it, or see what --dry-run and --waive say"
+    waivable = len(checks) == 1 and checks[0].name in WAIVABLE
+    next_step = (
+        "mend it, or overrule it with a reason: --waive WHY" if waivable else "--dry-run shows all checks"
     )
+    return RefusedError(checks[0].name, f"{what} is refused by {told}", next_step)
 
 
 def _of(move: Move, name: str) -> Check:
@@ -212,3 +224,8 @@ def _note(move: Move) -> str:
 
 def _retention_s(operator: Operator, asked: int | None) -> int:
     return operator.settings.retention_s if asked is None else asked
+
+
+def _retention(operator: Operator, asked: int | None) -> str:
+    seconds = _retention_s(operator, asked)
+    return f"{seconds / 3600:g} h" if seconds % 900 == 0 else f"{seconds:,} s"

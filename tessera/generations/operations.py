@@ -127,17 +127,27 @@ class Operator:
         """Take the hold off."""
         return (await self.step(await self.registry(), "release-hold", name)).generations[name]
 
-    async def record_verified(self, registry: Registry, name: str, note: str) -> Generation:
-        """Record that parity was verified: ``building`` becomes ``ready``, what is past that stays."""
-        generation = known(registry, name)
-        if generation.state not in ("building", "ready"):
-            return generation
+    async def record_verified(self, name: str, baseline: str, note: str) -> Generation:
+        """Record that the generation holds what ``baseline`` holds, as long as that one still serves."""
+        registry = await self._still_serving(baseline)
         return (await self.step(registry, "verified", name, note)).generations[name]
 
-    async def record_compared(self, registry: Registry, name: str, evidence: Evidence) -> Generation:
+    async def record_compared(self, name: str, evidence: Evidence) -> Generation:
         """Record evidence: passing, ``ready`` becomes ``gated``; failing, ``gated`` becomes ``ready``."""
-        note = "passed" if evidence.passed else f"failed: {', '.join(evidence.failed)}"
+        registry = await self._still_serving(evidence.baseline)
+        verdict = "passed" if evidence.passed else f"failed: {', '.join(evidence.failed)}"
+        note = f"against {evidence.baseline}, {verdict}"
         return (await self.step(registry, "compared", name, note, evidence=evidence)).generations[name]
+
+    async def _still_serving(self, name: str) -> Registry:
+        registry = await self.registry()
+        if registry.serving.name != name:
+            raise RefusedError(
+                "superseded",
+                f"{registry.serving.name!r} serves by now, no longer {name!r}",
+                "give the command again",
+            )
+        return registry
 
     async def progress(self, name: str) -> tuple[Generation, Progress]:
         """The generation and how far the shards are with it, from the store alone."""

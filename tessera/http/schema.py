@@ -79,18 +79,6 @@ class PositionBody(_Body):
     offset: int
 
 
-class GenerationBody(_Body):
-    """One generation and the contract that fixes its content."""
-
-    generation: str
-    policy: str
-    analyzer: str
-    embedding: dict[str, Any] | None
-    serving: bool
-    chunks: int
-    uncovered: int
-
-
 class ErrorDetail(BaseModel):
     """What went wrong; some errors say more, such as the ``field`` at fault."""
 

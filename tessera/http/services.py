@@ -14,6 +14,7 @@ from fastapi import Depends, Request
 from tessera.errors import TesseraError, UnavailableError
 from tessera.events.encoding import Event
 from tessera.events.topics import CHANGE_TOPICS
+from tessera.generations.control import ControlLog, KafkaLog
 from tessera.http.measures import count_shadow
 from tessera.kafka.publisher import Position, Publisher
 from tessera.overview import read_overview
@@ -37,6 +38,7 @@ class Services:
         self.settings = settings
         self.store = store
         self.searcher = Searcher(store, pointer_staleness_s=settings.pointer_staleness_s)
+        self.control = ControlLog(KafkaLog(settings.broker), settings.namespace)
         self.shadow = ShadowReads(self.searcher, settings.shadow_share, count_shadow)
         self._publisher: Publisher | None = None
         self._connecting = asyncio.Lock()
@@ -94,6 +96,15 @@ class Services:
                 self._overview = await read_overview(self.settings, self.store)
                 self._overview_until = time.monotonic() + STATUS_S
             return self._overview
+
+    def forget_overview(self) -> None:
+        """Read the status anew when it is asked for next: something was changed through this service."""
+        self._overview_until = 0.0
+
+    @staticmethod
+    def now_ms() -> int:
+        """The time, in Unix milliseconds."""
+        return round(time.time() * 1000)
 
     async def _connected(self) -> Publisher:
         async with self._connecting:

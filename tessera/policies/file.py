@@ -36,14 +36,23 @@ def load_policy(source: str | Path) -> ChunkPolicy:
         return BUILT_IN[source]
     path = Path(source)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise PolicyError(
             f"policy {str(source)!r} is neither built in ({', '.join(BUILT_IN)}) nor a file"
         ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"{path}: cannot be read as TOML: {error}") from error
-    return _policy(values, str(path))
+    return parse_policy(text, str(path))
+
+
+def parse_policy(text: str, where: str) -> ChunkPolicy:
+    """Return the policy in the text of a TOML file; ``where`` begins the message of a PolicyError."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PolicyError(f"{where}: cannot be read as TOML: {error}") from error
+    return _policy(values, where)
 
 
 def _policy(values: dict[str, Any], where: str) -> ChunkPolicy:

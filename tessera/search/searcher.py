@@ -56,8 +56,9 @@ class Searcher:
     where its access holds ``"*"`` or one of the names.
 
     A query reads the release pointer once and is pinned to that release to its end; while the pointer cannot
-    be read, the last release is served for ``pointer_staleness_s``. What the searcher holds is announced to
-    the store under the name ``reader``; :meth:`start` keeps that up and loads what may be served next.
+    be read, the last release is served for ``pointer_staleness_s``. :meth:`start` loads what may be served
+    next and announces it under the name ``reader``, for as long as the searcher lives. Without it, only what
+    is asked for by name is announced: a cutover need not wait for a searcher that answers one question.
     """
 
     def __init__(
@@ -302,7 +303,6 @@ class Searcher:
             else:
                 view = self._views.open(written_generation(registry, pin.generation))
             await self._views.keep({*registry.written, pin.generation})
-            await self._follower.announce()
         return view
 
     async def _renew(self) -> None:

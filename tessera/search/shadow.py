@@ -63,8 +63,11 @@ class ShadowReads:
     async def run(self) -> None:
         """Run what was sampled, until cancelled."""
         while True:
-            await self._run(await self._waiting.get())
-            self._waiting.task_done()
+            asked = await self._waiting.get()
+            try:
+                await self._run(asked)
+            finally:
+                self._waiting.task_done()
 
     async def settle(self) -> None:
         """Wait until nothing that was sampled is left to run."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.errors import CorruptionError
-from tessera.generations.bootstrap import bootstrap, read_registry
+from tessera.generations.bootstrap import read_registry
 from tessera.index.analyzer import require_analyzer
 from tessera.policies.stored import policy_from_canonical
 from tessera.shards.building import LiveGeneration
 from tessera.store.base import ShardStore
-
-__all__ = ["bootstrap", "load_generations", "served_generation"]
 
 
 async def served_generation(store: ShardStore) -> str:

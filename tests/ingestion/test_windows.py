@@ -285,3 +285,9 @@ def test_a_million_words_are_cut_in_a_moment() -> None:
     started = time.perf_counter()
     WINDOW_200.chunk(text, "d")
     assert time.perf_counter() - started < 4  # ten times what it takes, on a busy machine
+
+
+def test_a_state_stored_before_there_were_windows_is_read() -> None:
+    stored = Resume.begin().to_json()
+    del stored["inside"]
+    assert Resume.from_json(stored) == Resume.begin()

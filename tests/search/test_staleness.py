@@ -11,7 +11,7 @@ from stepped_store import SteppedStore
 
 from tessera.errors import UnavailableError
 from tessera.search import Searcher
-from tessera.search.lease import LEASE_S
+from tessera.search.lease import LEASE_S, LINGER_S, Lease, Lessee
 
 
 class Clock:
@@ -112,6 +112,35 @@ def test_without_a_lease_only_the_served_generation_is_searched() -> None:
     run(scenario)
 
 
+def test_a_generation_that_could_never_be_announced_is_not_searched() -> None:
+    async def scenario(_: LiveIndex, store: SteppedStore, searcher: Searcher, clock: Clock) -> None:
+        store.down.add("announce")
+        with pytest.raises(UnavailableError, match=r"g2 is not served here.*announce is down"):
+            await searcher.search("word", generation=CANDIDATE)
+        assert (await searcher.search("word")).generation == GENERATION
+
+    run(scenario)
+
+
+def test_a_lease_is_announced_anew_where_one_under_way_may_lack_the_generation() -> None:
+    async def scenario() -> None:
+        clock, store = Clock(), SteppedStore()
+        lessee = Lessee(
+            store, "s1", lambda held, named: Lease("r1", (), tuple(sorted({*held, *named}))), clock
+        )
+        assert await lessee.ensure("g2")
+        clock.now += LINGER_S - 1
+        await lessee.announce()
+        clock.now += 2
+        under_way = asyncio.create_task(lessee.announce())
+        await asyncio.sleep(0)
+        assert not await lessee.ensure("g2")
+        await under_way
+        assert b'"in_use":["g2"]' in (await store.readers())["s1"]
+
+    asyncio.run(scenario())
+
+
 def test_after_a_lease_that_ran_out_all_but_the_served_generation_is_loaded_anew() -> None:
     async def scenario(_: LiveIndex, store: SteppedStore, searcher: Searcher, clock: Clock) -> None:
         await searcher.preload()
@@ -133,10 +162,10 @@ def test_a_long_lived_searcher_loads_announces_and_ends_its_lease_by_itself() ->
     async def scenario(index: LiveIndex, store: SteppedStore, searcher: Searcher, clock: Clock) -> None:
         searcher.start()
         async with asyncio.timeout(10):
-            while b'"generations":["g1","g2"]' not in (await store.readers()).get("s1", b""):
+            while b'"generations":["g1","g2"]' not in (await store.readers()).get("s1", b""):  # noqa: ASYNC110 - asked as an operator does
                 await asyncio.sleep(0.01)
             await index.serve("r2", CANDIDATE, g1="retired")
-            while b'"release":"r2"' not in (await store.readers())["s1"]:
+            while b'"release":"r2"' not in (await store.readers())["s1"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     run(scenario)
