@@ -121,13 +121,15 @@ class Commit:
     The head must still have ``fence`` and ``seq``; the generations in ``generations`` must be the head's
     live ones when ``applied`` moves (a merge names only those it touches). Every blob in ``keep`` must be
     staged. ``documents`` and ``parts`` map keys to encoded values, None removes. ``expire`` gives replaced
-    blobs the grace period; ``unlink`` removes at once. ``counters`` are added to.
+    blobs the grace period; ``unlink`` removes at once. ``counters`` are added to. ``after`` is the applied
+    offset that a batch follows: whatever was lost or claimed meanwhile, no commit leaves records out.
     """
 
     shard: ShardId
     fence: int
     seq: int
     applied: int | None = None
+    after: int | None = None
     record_digest: str = ""
     documents: Mapping[str, bytes | None] = field(default_factory=dict)
     parts: Mapping[str, bytes | None] = field(default_factory=dict)
