@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tessera.documents.digests import document_digest
+from tessera.documents.digests import document_digest, log_digest
 from tessera.documents.log import LogText, count_lines
 from tessera.documents.record import EPOCH_STEP, DocumentRecord, order_digest
-from tessera.errors import EventError
+from tessera.errors import CorruptionError, EventError
 from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Append, ByteRange, Change, Delete, MediaType, Upsert, document_key
 from tessera.limits import Limits
@@ -50,6 +50,8 @@ class Draft:
     ``held`` is what the shard held before the batch. After the changes, ``record`` is what it shall hold
     (its text fields are filled in when the text is stored) and ``text`` the log's or document's bytes;
     ``fresh`` says that the text is a new one, stored and cut from its start.
+    ``damage`` is why the held text cannot be read: appends are refused then. ``history_lost`` says that the
+    held record cannot be read either.
     """
 
     def __init__(
@@ -62,7 +64,10 @@ class Draft:
         self.text: LogText | None = None
         self.fresh = False
         self.changed = False
+        self.damage: CorruptionError | None = None
+        self.history_lost = False
         self._limits = limits
+        self._awaits_text_id = False
 
     @property
     def key(self) -> str:
@@ -75,7 +80,7 @@ class Draft:
         ``begins_anew``: the text, given whole, is to be stored under a new id and cut from its start.
         """
         self.text = text
-        self.fresh = begins_anew
+        self.fresh = self._awaits_text_id = begins_anew
 
     def apply(self, change: Change, stamp: Stamp) -> bool:
         """Apply one change; False where it is stale or changes nothing. Raises EventError (dead letter)."""
@@ -116,7 +121,8 @@ class Draft:
                 "content",
             )
         access = tuple(sorted(set(self.declaration.access if change.access is None else change.access)))
-        digest = order_digest(document_digest(data), change.media_type, access)
+        content = log_digest(data) if self.declaration.is_log else document_digest(data)
+        digest = order_digest(content, change.media_type, access)
         revision = self._revision(change, stamp)
         held = self.record
         if held is not None and (held.revision, held.deleted, held.order_digest) >= (revision, False, digest):
@@ -144,6 +150,7 @@ class Draft:
             is_log=self.declaration.is_log,
         )
         ends = not data or data.endswith(b"\n")
+        self._awaits_text_id = False
         self.text = LogText(data, True, count_lines(data), len(data), ends)
         self.fresh = True
 
@@ -175,10 +182,12 @@ class Draft:
             deleted=True,
             is_log=self.declaration.is_log,
         )
-        self.text, self.fresh = None, False
+        self.text, self.fresh, self.damage = None, False, None
         return True
 
     def _append(self, change: Append, stamp: Stamp) -> bool:
+        if self.damage is not None and self.text is None:
+            raise EventError("held_state_damaged", str(self.damage))
         before = (self.record, self.text, self.fresh)
         if self.record is None or self.record.deleted:
             self._begin_log(change, stamp)
@@ -197,11 +206,14 @@ class Draft:
         if self.text.rewritten:
             self.text.rewritten = False
             self.record = replace(self.record, revision=stamp.log_revision)
-            self.fresh = True
-        if applied and self.fresh:
+            self.fresh = self._awaits_text_id = True
+        if applied and self._awaits_text_id:
+            self._awaits_text_id = False
             self.record = replace(self.record, text_id=stamp.text_id)
         if applied:
             self._note_undecodable(change.undecodable, size)
+        else:
+            self.record, self.text, self.fresh = before
         return applied
 
     def _begin_log(self, change: Append, stamp: Stamp) -> None:
@@ -233,12 +245,13 @@ class Draft:
 
 
 def needs_whole_text(held: DocumentRecord, changes: list[Change]) -> bool:
-    """Whether an append among ``changes`` reaches back into lines that the held text already counts."""
+    """Whether an append among ``changes`` may reach back into lines that the held text already counts.
+
+    Where another change stands among them, it may: that one can still be refused.
+    """
     lines = held.lines
     for change in changes:
-        if not isinstance(change, Append):
-            return False
-        if change.first_line <= lines:
+        if not isinstance(change, Append) or change.first_line <= lines:
             return True
         lines = change.first_line - 1 + count_lines(change.content.encode())
     return False

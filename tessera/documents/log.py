@@ -14,6 +14,9 @@ from tessera.errors import EventError
 
 NEWLINE = b"\n"
 
+MAX_GAPS = 1000
+"""Filling one costs as many steps as there are gaps: more of them mean a source that loses lines at will."""
+
 
 def count_lines(data: bytes) -> int:
     """Lines of a log by LF; a last line without LF counts."""
@@ -70,6 +73,12 @@ class LogText:
                 f"over the maximum of {max_bytes}: start a new log, or raise max_document_bytes",
                 "first_line",
             )
+        if missing and len(self.gaps) >= MAX_GAPS:
+            raise EventError(
+                "too_many_gaps",
+                f"the log has {len(self.gaps)} gaps: fill them, or publish the whole log as an upsert",
+                "first_line",
+            )
         self.added += [closing, NEWLINE * missing, content]
         if missing:
             self.gaps += ((self.lines + 1, first_line - 1),)
@@ -78,6 +87,8 @@ class LogText:
         self.ends_with_newline = True
 
     def _merge(self, first_line: int, content: bytes, max_bytes: int) -> bool:
+        if not self.whole:
+            raise ValueError(f"line {first_line} is held, but only the end of the text was loaded")
         held = split_lines(self.data())
         new = split_lines(content)
         filled = self._check_overlap(first_line, held, new)

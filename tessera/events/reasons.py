@@ -8,6 +8,7 @@ from types import MappingProxyType
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         # The record around the event.
+        "damaged_batch": "the batch that held the record is damaged in the log, so nothing of it is known",
         "missing_key": "the record has no key, so no partition and no document is known",
         "invalid_key": "the key is not UTF-8 text of the form <source>/<doc_id>",
         "key_mismatch": "the key names another document than the event does",
@@ -44,6 +45,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "media_type_conflict": "an append of another media type than the log is held as",
         "access_conflict": "an append that would change who may read the log",
         "held_state_damaged": "what is held of the document cannot be read back",
+        "too_many_gaps": "the log has as many gaps as it may have, and the append would add one",
         "invalid_replay": "a replayed dead letter whose header does not say what it replays",
         "replay_superseded": "a replayed dead letter of a document that has changed since",
         "processing_failed": "the record alone makes chunking or analyzing fail, again and again",

@@ -163,14 +163,16 @@ class ChunkPolicy:
         """Cut a whole source and return its chunks with token offsets, in source order."""
         return self.cut(text, stem, media_type).chunks
 
-    def cut(self, text: str, stem: str, media_type: str, begin: Resume = _BEGINNING) -> Cut:
+    def cut(
+        self, text: str, stem: str, media_type: str, begin: Resume = _BEGINNING, *, is_log: bool = False
+    ) -> Cut:
         """Cut ``text``, the source from ``begin.start`` on.
 
         Lines of a log end at LF only; a document without LF has lines that end at CR. For logs that grow by
         whole lines, in whatever steps, the chunks are those of the whole log cut at once.
         """
         rule = self.for_media_type(media_type)
-        lines = lf_lines(text) if _TABLES[media_type] == "documents" else text
+        lines = text if is_log or _TABLES[media_type] != "documents" else lf_lines(text)
         starts = word_starts(text)
         spans, place, end = _parse(rule, lines, begin, starts)
         borders = [border for span in spans for border in span[:2]]

@@ -62,8 +62,6 @@ def apply_changes(arrivals: Sequence[Arrival], loaded: Loaded, plan: Plan) -> No
     """Apply the changes to their drafts in order of arrival; what a draft refuses becomes poison."""
     for arrival in arrivals:
         try:
-            if arrival.key in loaded.lost:
-                raise EventError("held_state_damaged", str(loaded.lost[arrival.key]))
             applied = loaded.drafts[arrival.key].apply(arrival.change, arrival.stamp)
         except EventError as error:
             plan.poison.append(Poison.of(arrival.record, arrival.stamp, error))
@@ -137,11 +135,11 @@ def _build_generation(
         record = records[draft.key]
         state = draft.held.indexed.get(generation.name) if draft.held is not None else None
         if draft.text is None:
-            if state is not None and state.chunks:
+            if draft.history_lost or (state is not None and state.chunks):
                 tombstones.append(Tombstone(draft.key, 0))
             continue
         cut = cut_document(draft, record, held_texts.get(draft.key), state, generation.policy)
-        if cut.dead:
+        if cut.dead or draft.history_lost:
             tombstones.append(Tombstone(draft.key, cut.from_ordinal))
         records[draft.key] = replace(record, indexed={**record.indexed, generation.name: cut.state})
         pieces.append((document_entry(draft, stored[draft.key].record, head.seq + 1), cut.chunks))

@@ -91,7 +91,7 @@ class _Run:
             self._step_over_gap(region)
         text = region.data.decode()
         start_byte = self._base_byte + region.start_byte
-        cut = self._policy.cut(text, self._stem, self._media_type, self._begin)
+        cut = self._policy.cut(text, self._stem, self._media_type, self._begin, is_log=self._is_log)
         self.chunks += entries(cut.chunks, text, self._begin, start_byte)
         lines = text if self._is_log else lf_lines(text)
         uncovered = uncovered_ranges(lines, cut.chunks, self._begin)

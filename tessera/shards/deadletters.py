@@ -130,14 +130,29 @@ async def outgoing(store: ShardStore, shard: ShardId) -> list[Outgoing]:
         return []
     stored = await store.deadletters(shard)
     letters = [decode_deadletter(name, stored[name]) for name in waiting if name in stored]
-    return [
-        Outgoing(letter.id, letter.key, await _value(store, letter), _headers(letter)) for letter in letters
-    ]
+    return [await _outgoing(store, letter) for letter in letters]
+
+
+async def _outgoing(store: ShardStore, letter: DeadLetter) -> Outgoing:
+    headers = _headers(letter)
+    try:
+        value = await _value(store, letter)
+    except CorruptionError:
+        value, headers = b"", (*headers, ("tessera-lost", b"the value"))
+    return Outgoing(letter.id, letter.key, value, headers)
 
 
 async def _value(store: ShardStore, letter: DeadLetter) -> bytes | None:
+    """The record's value, None for a null value; CorruptionError where its bytes are gone."""
+    if not letter.has_value:
+        return None
     [value] = await store.blobs(letter.shard, [deadletter_blob(letter.id)])
-    return value if letter.has_value else None
+    if value is None:
+        raise CorruptionError(
+            f"the bytes of dead letter {letter.id} are gone: it was replayed or discarded meanwhile, "
+            "or the server lost them"
+        )
+    return value
 
 
 async def _belongs_here(store: ShardStore, letter: DeadLetter) -> bool:

@@ -11,11 +11,12 @@ from tessera.documents.record import DocumentRecord
 from tessera.documents.storage import DIGEST_BYTES, HeldText
 from tessera.documents.text import BLOCK_BYTES, block_ids, decompress
 from tessera.errors import CorruptionError, EventError
-from tessera.events.catalog import SourceCatalog
-from tessera.events.change import Append, Change
+from tessera.events.catalog import SourceCatalog, SourceDeclaration
+from tessera.events.change import Append, Change, Record
 from tessera.events.decoding import check_routing, decode_joined
+from tessera.events.parts import PART_HEADER
 from tessera.limits import Limits
-from tessera.shards.parts import Assembly
+from tessera.shards.parts import Assembly, JoinError
 from tessera.shards.records import Arrival, PartArrival, Poison
 from tessera.store.base import Head, ShardId, ShardStore
 
@@ -31,16 +32,20 @@ class Assembled:
 
 
 async def load_assemblies(store: ShardStore, shard: ShardId, keys: Sequence[str]) -> dict[str, Assembly]:
-    """The unfinished events of these keys, with the bytes of their parts."""
+    """The unfinished events of these keys, with the bytes of their parts.
+
+    An event with a part that is gone cannot be finished: it is given up.
+    """
     states = await store.parts(shard, keys)
-    assemblies = {key: Assembly.decode(state, key) for key, state in zip(keys, states, strict=True)}
+    assemblies = {key: Assembly.decode(state) for key, state in zip(keys, states, strict=True)}
     groups = [group for assembly in assemblies.values() for group in assembly.groups.values()]
     wanted = [(group, index, blob) for group in groups for index, blob in group.stored.items()]
     blobs = await store.blobs(shard, [blob for _, _, blob in wanted])
-    for (group, index, blob_id), blob in zip(wanted, blobs, strict=True):
-        if blob is None:
-            raise CorruptionError(f"part {blob_id} of shard {shard} is gone: publish its document again")
-        group.loaded[index] = blob
+    for (group, index, _), blob in zip(wanted, blobs, strict=True):
+        if blob is not None:
+            group.loaded[index] = blob
+    for assembly in assemblies.values():
+        assembly.give_up_damaged()
     return assemblies
 
 
@@ -74,35 +79,40 @@ def _take_part(
         if event is not None:
             change = decode_joined(item.key.encode(), event, limits.max_document_bytes)
             check_routing(change, catalog, shard.topic)
-            result.arrivals.append(Arrival(item.record, item.key, item.stamp, change))
+            result.arrivals.append(Arrival(_joined(item.record, event), item.key, item.stamp, change))
+    except JoinError as error:
+        result.poison.append(Poison.of(_joined(item.record, error.payload), item.stamp, error))
     except EventError as error:
-        poison = Poison.of(item.record, item.stamp, error)
-        if event is not None:
-            whole = item.record._replace(headers=())
-            poison = Poison(whole, item.stamp, error.reason, str(error), error.field, event)
-        result.poison.append(poison)
-    for number, given_up in enumerate(assembly.evict(limits)):
+        record = item.record if event is None else _joined(item.record, event)
+        result.poison.append(Poison.of(record, item.stamp, error))
+    assembly.evict(limits.max_open_groups)
+    while assembly.given_up:
+        given_up = assembly.given_up.pop()
         result.poison.append(
             Poison(
                 item.record._replace(headers=()),
                 item.stamp,
                 "incomplete_document",
-                f"{limits.max_open_groups} later events of {item.key!r} began before all parts of this one "
-                "came: publish the document again",
+                f"not all parts of this event of {item.key!r} came, or some are lost: publish it again",
                 "",
                 given_up,
-                suffix=f":{number}",
+                suffix=f":{len(assembly.given_up)}",
             )
         )
 
 
 @dataclass(slots=True)
 class Loaded:
-    """Drafts of all documents that a batch touches. ``lost`` are those whose stored state is damaged."""
+    """Drafts of all documents that a batch touches, and the held texts that their appends continue."""
 
     drafts: dict[str, Draft] = field(default_factory=dict)
     texts: dict[str, HeldText] = field(default_factory=dict)
-    lost: dict[str, CorruptionError] = field(default_factory=dict)
+
+
+def _joined(record: Record, event: bytes) -> Record:
+    """The record as if the whole event had come in it."""
+    headers = tuple(header for header in record.headers if header[0] != PART_HEADER)
+    return record._replace(headers=headers, value=event)
 
 
 async def load_drafts(
@@ -115,16 +125,29 @@ async def load_drafts(
     stored = await store.documents(head.shard, list(changes))
     loaded = Loaded()
     for (key, of_key), data in zip(changes.items(), stored, strict=True):
-        try:
-            held = None if data is None else DocumentRecord.decode(data, key)
-            draft = Draft(catalog[of_key[0].source], of_key[0].doc_id, held, limits)
-            if held is not None and not held.deleted and isinstance(of_key[0], Append):
-                loaded.texts[key] = await _hold_text(store, head, draft, held, of_key)
-        except CorruptionError as error:
-            loaded.lost[key] = error
-            continue
+        draft = _draft(catalog[of_key[0].source], of_key[0].doc_id, key, data, limits)
         loaded.drafts[key] = draft
+        held = draft.held
+        if held is None or held.deleted or not any(isinstance(change, Append) for change in of_key):
+            continue
+        try:
+            loaded.texts[key] = await _hold_text(store, head, draft, held, of_key)
+        except CorruptionError as error:
+            draft.damage = error
     return loaded
+
+
+def _draft(
+    declaration: SourceDeclaration, doc_id: str, key: str, data: bytes | None, limits: Limits
+) -> Draft:
+    """A draft with its stored record; one that cannot be read leaves room for whole new content only."""
+    try:
+        held = None if data is None else DocumentRecord.decode(data, key)
+    except CorruptionError as error:
+        draft = Draft(declaration, doc_id, None, limits)
+        draft.damage, draft.history_lost = error, True
+        return draft
+    return Draft(declaration, doc_id, held, limits)
 
 
 async def _hold_text(

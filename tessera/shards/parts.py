@@ -7,10 +7,17 @@ from dataclasses import dataclass, field
 import orjson
 
 from tessera.documents.draft import Stamp
-from tessera.errors import CorruptionError, EventError
+from tessera.errors import EventError
 from tessera.events.change import Part
 from tessera.events.parts import join_parts
-from tessera.limits import Limits
+
+
+class JoinError(EventError):
+    """All parts are here and do not make up their event; ``payload`` is what they hold."""
+
+    def __init__(self, error: EventError, payload: bytes) -> None:
+        super().__init__(error.reason, str(error), error.field)
+        self.payload = payload
 
 
 @dataclass(slots=True)
@@ -27,16 +34,18 @@ class Group:
 class Assembly:
     """All unfinished events of one key, oldest first, while a batch is applied.
 
-    ``dropped`` collects blob ids that no group needs any more.
+    ``groups`` go by event and number of parts. ``dropped`` collects blob ids that no group needs any more,
+    ``given_up`` what was there of events that cannot be finished.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
+    given_up: list[bytes] = field(default_factory=list)
     changed: bool = False
 
     @classmethod
-    def decode(cls, data: bytes | None, key: str) -> Assembly:
-        """Read the stored state of a key; raises CorruptionError naming it."""
+    def decode(cls, data: bytes | None) -> Assembly:
+        """Read the stored state of a key; one that cannot be read holds nothing, and is written anew."""
         if data is None:
             return cls()
         try:
@@ -44,10 +53,8 @@ class Assembly:
                 name: Group(count, size, {int(index): blob for index, blob in stored.items()})
                 for name, count, size, stored in orjson.loads(data)
             }
-        except (orjson.JSONDecodeError, ValueError, TypeError, AttributeError) as error:
-            raise CorruptionError(
-                f"the parts held for {key!r} cannot be read ({error}): publish the document again"
-            ) from error
+        except (orjson.JSONDecodeError, ValueError, TypeError, AttributeError):
+            return cls(changed=True)
         return cls(groups)
 
     def encode(self) -> bytes | None:
@@ -65,40 +72,51 @@ class Assembly:
         """Ids of all stored parts."""
         return [blob for group in self.groups.values() for blob in group.stored.values()]
 
+    def give_up_damaged(self) -> None:
+        """Give up events that miss a part they had."""
+        for name in [n for n, group in self.groups.items() if group.stored.keys() - group.loaded.keys()]:
+            self._give_up(name)
+
     def add(self, part: Part, stamp: Stamp) -> bytes | None:
         """Take one part in; return the whole event once its last part is here.
 
-        Raises EventError (``invalid_part``) where the part contradicts the others of its group.
+        Raises JoinError (``invalid_part``) where the parts do not make up the event they announce.
         """
-        group = self.groups.setdefault(part.group, Group(part.count, part.size_bytes))
-        if (group.count, group.size_bytes) != (part.count, part.size_bytes):
-            raise EventError(
-                "invalid_part",
-                f"part {part.index} of group {part.group!r} announces {part.count} parts of "
-                f"{part.size_bytes} bytes, earlier parts {group.count} of {group.size_bytes}: publish again",
-            )
+        name = f"{part.group}:{part.count}"
+        group = self.groups.setdefault(name, Group(part.count, part.size_bytes))
         self.changed = True
-        group.loaded[part.index] = part.payload
-        group.stored.setdefault(part.index, f"part/{stamp.text_id}")
+        if group.loaded.get(part.index) != part.payload:
+            if part.index in group.stored:
+                self.dropped.append(group.stored[part.index])
+            group.loaded[part.index] = part.payload
+            group.stored[part.index] = f"part/{stamp.text_id}"
         if len(group.loaded) < group.count:
             return None
-        return self._finish(part.group)
+        event = self._finish(name, part.group)
+        for other in [n for n in self.groups if n.startswith(f"{part.group}:")]:
+            self.dropped += self.groups.pop(other).stored.values()
+        return event
 
-    def _finish(self, name: str) -> bytes:
+    def _finish(self, name: str, event_digest: str) -> bytes:
         group = self.groups.pop(name)
         self.dropped += group.stored.values()
-        return join_parts(
-            [
-                Part(name, index, group.count, group.size_bytes, payload)
-                for index, payload in group.loaded.items()
-            ]
-        )
+        parts = [Part(event_digest, i, group.count, group.size_bytes, p) for i, p in group.loaded.items()]
+        try:
+            return join_parts(parts)
+        except EventError as error:
+            raise JoinError(error, _joined(group)) from error
 
-    def evict(self, limits: Limits) -> list[bytes]:
-        """Give up the oldest unfinished events over the bound; returns what was there of each."""
-        given_up = []
-        while len(self.groups) > limits.max_open_groups:
-            group = self.groups.pop(next(iter(self.groups)))
-            self.dropped += group.stored.values()
-            given_up.append(b"".join(group.loaded[index] for index in sorted(group.loaded)))
-        return given_up
+    def evict(self, most: int) -> None:
+        """Give up the oldest unfinished events, so that ``most`` are left."""
+        while len(self.groups) > most:
+            self._give_up(next(iter(self.groups)))
+
+    def _give_up(self, name: str) -> None:
+        group = self.groups.pop(name)
+        self.changed = True
+        self.dropped += group.stored.values()
+        self.given_up.append(_joined(group))
+
+
+def _joined(group: Group) -> bytes:
+    return b"".join(group.loaded[index] for index in sorted(group.loaded))

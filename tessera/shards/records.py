@@ -99,7 +99,7 @@ class Decoder:
     def _decode_one(self, record: Record, epoch: int) -> Arrival | PartArrival | Poison:
         stamp = Stamp(epoch, record.offset, record.timestamp_ms)
         try:
-            stamp = stamp._replace(replayed_from=replayed_revision(record))
+            stamp = stamp._replace(replayed_from=replayed_revision(record, stamp.log_revision))
             decoded = decode_record(record, self.limits.max_document_bytes)
             check_partition(record, self.partitions)
             key = (record.key or b"").decode()
@@ -111,8 +111,8 @@ class Decoder:
         return Arrival(record, key, stamp, decoded)
 
 
-def replayed_revision(record: Record) -> int | None:
-    """The log revision a replayed dead letter had at first; None for any other record.
+def replayed_revision(record: Record, own: int) -> int | None:
+    """The log revision a replayed dead letter had at first, before its ``own``; None for any other record.
 
     Raises EventError (``invalid_replay``) where the header is not what a replay writes.
     """
@@ -122,7 +122,7 @@ def replayed_revision(record: Record) -> int | None:
                 revision = orjson.loads(value)["log_revision"]
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 revision = None
-            if type(revision) is not int or not 0 <= revision < 2**63:
+            if type(revision) is not int or not 0 <= revision < own:
                 raise EventError(
                     "invalid_replay",
                     f"header {REPLAY_HEADER} holds no log_revision: replay it again",

@@ -192,6 +192,7 @@ class ShardWriter:
         try:
             plan = await self._plan(records)
         except PureWorkError as fault:
+            await self._require_current()
             if len(records) > 1:
                 plans = []
                 for index, record in enumerate(records):
@@ -263,6 +264,7 @@ class ShardWriter:
             fence=self.head.fence,
             seq=self.head.seq,
             applied=records[-1].offset,
+            after=self.head.applied,
             record_digest=record_digest(records[-1]),
             documents=plan.documents,
             parts=plan.parts,
@@ -306,6 +308,10 @@ class ShardWriter:
         except UnavailableError:
             self._in_doubt = commit
             raise
+        except ValueError:
+            # Made from documents that another writer was changing meanwhile, a commit can contradict itself.
+            await self._require_current()
+            raise
         for name, delta in commit.generations.items():
             self._next_tombstone[name] = delta.expected_next_tombstone + len(delta.tombstones)
 
@@ -326,6 +332,12 @@ class ShardWriter:
             self._head = head
         self._in_doubt = None
 
+    async def _require_current(self) -> None:
+        """Raise SequenceError where the shard is not as this writer left it."""
+        head = await self._store.head(self._shard)
+        if head is None or (head.fence, head.seq) != (self.head.fence, self.head.seq):
+            raise moved_under_writer(self._shard, self.head.seq, head)
+
     async def tick(self) -> None:
         """Check that the shard is still as its writer left it, and merge segments where that is due.
 
@@ -333,9 +345,7 @@ class ShardWriter:
         """
         async with self._lock:
             await self._settle_doubt()
-            head = await self._store.head(self._shard)
-            if head is None or (head.fence, head.seq) != (self.head.fence, self.head.seq):
-                raise moved_under_writer(self._shard, self.head.seq, head)
+            await self._require_current()
         await self._caretaker.follow_registry()
         for generation in self.generations:
             for _ in range(MERGES_A_ROUND):

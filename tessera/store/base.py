@@ -150,7 +150,8 @@ class Commit:
     The head must still have ``fence`` and ``seq``; the generations in ``generations`` must be the head's
     live ones when ``applied`` moves (a merge names only those it touches). Every blob in ``keep`` must be
     staged. ``documents`` and ``parts`` map keys to encoded values, None removes. ``expire`` gives replaced
-    blobs the grace period; ``unlink`` removes at once. ``counters`` are added to.
+    blobs the grace period; ``unlink`` removes at once. ``counters`` are added to. ``after`` is the applied
+    offset that a batch follows: whatever was lost or claimed meanwhile, no commit leaves records out.
 
     ``standings``, where given, replaces all of the head's, and its keys become the live generations: to adopt
     a generation or to give one up is a commit that changes the keys, and names no ``generations`` and no
@@ -162,6 +163,7 @@ class Commit:
     fence: int
     seq: int
     applied: int | None = None
+    after: int | None = None
     record_digest: str = ""
     documents: Mapping[str, bytes | None] = field(default_factory=dict)
     parts: Mapping[str, bytes | None] = field(default_factory=dict)

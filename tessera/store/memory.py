@@ -345,6 +345,8 @@ def _require_head(head: Head, commit: Commit) -> None:
         raise rules.adoption_not_alone(head.shard, head.live, commit.standings)
     if not named <= set(head.live) or (commit.applied is not None and named != set(head.live)):
         raise rules.other_generations(head.shard, head.live, named)
+    if commit.after is not None and commit.after != head.applied:
+        raise rules.elsewhere(head.shard, head.applied, commit.after)
     if commit.applied is not None and commit.applied <= head.applied:
         raise rules.not_rising(head.shard, head.applied, commit.applied)
 

@@ -54,6 +54,8 @@ def require_well_formed(commit: Commit) -> None:
     """Raise ValueError where the commit would be wrong on any shard: a fault of its caller, not a race."""
     _integer("fence", commit.fence)
     _integer("seq", commit.seq)
+    if commit.after is not None:
+        _integer("after", commit.after, least=-1)
     if commit.applied is not None:
         _integer("applied", commit.applied)
     elif commit.record_digest:
@@ -206,6 +208,11 @@ def moved(shard: ShardId, held: int, given: int) -> SequenceError:
         f"shard {shard}: the store is at sequence {held}, the commit expects {given} "
         f"(lost data, a race, or a commit that was applied although its answer was lost); {_REJOIN}"
     )
+
+
+def elsewhere(shard: ShardId, held: int, after: int) -> SequenceError:
+    """The batch does not begin where the shard stands: records between would be left out, or come twice."""
+    return SequenceError(f"shard {shard}: offset {held} is applied, the commit follows {after}; {_REJOIN}")
 
 
 def not_rising(shard: ShardId, held: int, given: int) -> SequenceError:

@@ -70,6 +70,8 @@ def encode_commit(commit: Commit, keys: ShardKeys) -> tuple[list[str], list[Argu
         plan |= {"applied": commit.applied, "digest": commit.record_digest}
     if commit.standings is not None:
         plan["standings"] = _standings_plan(commit.standings)
+    if commit.after is not None:
+        plan |= {"after": commit.after}
     args += (item for pair in commit.deadletters.items() for item in pair)
     args += (item for pair in commit.counters.items() for item in pair)
     return key_names, [orjson.dumps(plan), *args]
@@ -210,6 +212,7 @@ _REFUSED_COMMITS: Mapping[str, Callable[..., TesseraError | ValueError]] = {
     "LEFT_OVER": lambda commit, generation: rules.left_over(commit.shard, generation),
     "MOVED": lambda commit, held: rules.moved(commit.shard, held, commit.seq),
     "NOT_RISING": lambda commit, held: rules.not_rising(commit.shard, held, commit.applied),
+    "ELSEWHERE": lambda commit, held: rules.elsewhere(commit.shard, held, commit.after),
     "GENERATIONS": lambda commit, live: rules.other_generations(
         commit.shard, orjson.loads(live), commit.generations
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,12 +33,15 @@ def policy(size: int = 6) -> ChunkPolicy:
 
 
 class MemoryLog:
-    """A control log in memory."""
+    """A control log in memory. While ``race`` is set, appends wait there for each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, race: asyncio.Barrier | None = None) -> None:
         self.values: list[bytes | None] = []
+        self.race = race
 
     async def append(self, key: bytes, value: bytes) -> None:
+        if self.race is not None:
+            await self.race.wait()
         self.values.append(value)
 
     async def read(self) -> Sequence[bytes | None]:
@@ -110,7 +114,8 @@ class Installation:
         await operator.create(policy(size), name)
         await self.tick()
         await operator.record_verified(name, (await self.registry()).serving.name, "equal")
-        await operator.record_compared(name, await self.evidence(name, **evidence))
+        proof = await self.evidence(name, **evidence)
+        await operator.step(await self.registry(), "compared", name, evidence=proof)
 
 
 def broker_that_knows(monkeypatch: pytest.MonkeyPatch, ends: dict[str, int]) -> None:

@@ -89,11 +89,14 @@ def test_the_wait_ends_as_soon_as_nothing_is_left() -> None:
         here = await cut_over()
         here.now += 60
         told: list[int] = []
-        under_way = asyncio.create_task(
-            contract(here.operator(), "g1", wait_s=30, on_progress=lambda left: told.append(len(left)))
-        )
-        while not told:
-            await asyncio.sleep(0)
+        begun = asyncio.Event()
+
+        def on_progress(left: tuple[str, ...]) -> None:
+            told.append(len(left))
+            begun.set()
+
+        under_way = asyncio.create_task(contract(here.operator(), "g1", 30, on_progress))
+        await begun.wait()
         await here.tick()
         assert (await under_way).done
         assert told[0] == 2

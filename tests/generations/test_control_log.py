@@ -64,22 +64,10 @@ def test_what_is_not_allowed_reaches_neither_log_nor_registry() -> None:
     asyncio.run(scenario())
 
 
-class RacingLog(MemoryLog):
-    """Holds every append back until as many operators as expected want to append."""
-
-    def __init__(self, operators: int) -> None:
-        super().__init__()
-        self._barrier = asyncio.Barrier(operators)
-
-    async def append(self, key: bytes, value: bytes) -> None:
-        await self._barrier.wait()
-        await super().append(key, value)
-
-
 @pytest.mark.parametrize("operators", [2, 5])
 def test_of_operators_at_the_same_moment_exactly_one_wins_and_the_others_are_told_who(operators: int) -> None:
     async def scenario() -> None:
-        here = await Installation(log=RacingLog(operators)).open()
+        here = await Installation(log=MemoryLog(asyncio.Barrier(operators))).open()
         tries = (here.operator(f"op{n}").hold("g1", f"reason {n}") for n in range(operators))
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
         won = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

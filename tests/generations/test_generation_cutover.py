@@ -301,6 +301,7 @@ def test_of_two_operators_cutting_over_at_once_exactly_one_wins() -> None:
         here = await Installation(settings={"max_building": 2}).open()
         await here.gated("g2", 6)
         await here.gated("g3", 7)
+        here.log.race = asyncio.Barrier(2)
         moves = (cutover(here.operator("ann"), "g2"), cutover(here.operator("bob"), "g3"))
         outcomes = await asyncio.gather(*moves, return_exceptions=True)
         [won] = [outcome for outcome in outcomes if isinstance(outcome, Move)]

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_reading import check_shard, newest_entry, read_chunks, read_records, read_text
 
-from tessera.errors import FencedError, SequenceError, StagingError, UnavailableError
+from tessera.errors import CorruptionError, FencedError, SequenceError, StagingError, UnavailableError
 from tessera.events.catalog import SourceCatalog, SourceDeclaration
 from tessera.events.change import Record
 from tessera.events.parts import split_record
 from tessera.generations.bootstrap import bootstrap
 from tessera.limits import Limits
 from tessera.policies import load_policy
-from tessera.shards.deadletters import list_deadletters, replay_deadletter
+from tessera.shards.deadletters import find_deadletter, list_deadletters, replay_deadletter
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore
@@ -529,3 +529,165 @@ def test_documents_without_content_and_odd_ones_are_indexed(content):
     store = run_records(DOCUMENTS, log.records)
     assert not reasons(store)
     asyncio.run(check_shard(store, DOCUMENTS, {"handbook/a": content}, PARAGRAPH))
+
+
+def replay_header(log_revision: int) -> tuple[tuple[str, bytes], ...]:
+    return (("tessera-replay", json.dumps({"log_revision": log_revision, "offset": 0}).encode()),)
+
+
+@pytest.mark.parametrize("cuts", [range(9), (), (4,), (5,), (6,)])
+@pytest.mark.parametrize("last", [(2, "second\nthird\n"), (1, "first\n")])
+def test_a_refused_change_between_appends_does_not_let_the_next_work_on_half_a_text(cuts, last):
+    log = Log(LOGS)
+    log.add(append("r.log", 1, "first\n"))
+    log.add(append("r.log", 1, "conflict\n"))
+    log.add(append("r.log", 4, ("x" * 99 + "\n") * 2000))
+    log.add(append("r.log", 2004, "next\n"))
+    log.add({"v": 1, "op": "delete", "source": "devex", "doc_id": "r.log"}, headers=replay_header(1))
+    log.add(append("r.log", *last))
+    store = run_records(LOGS, log.records, cuts)
+    assert sorted(reasons(store)) == ["append_conflict", "replay_superseded"]
+    between = "second\nthird\n" if last[0] == 2 else "\n\n"
+    text = f"first\n{between}{('x' * 99 + chr(10)) * 2000}next\n"
+    asyncio.run(check_shard(store, LOGS, {"devex/r.log": text}, PARAGRAPH))
+
+
+@pytest.mark.parametrize("cuts", [range(4), ()])
+def test_an_append_without_lines_changes_nothing(cuts):
+    log = Log(LOGS)
+    log.add(append("r.log", 1, ""))
+    log.add(append("r.log", 1, "a\n"))
+    store = run_records(LOGS, log.records, cuts)
+    assert asyncio.run(read_records(store, LOGS))["devex/r.log"].revision == 1
+    log.add({"v": 1, "op": "delete", "source": "devex", "doc_id": "r.log"})
+    log.add(append("r.log", 1, ""))
+    log.add(append("r.log", 7, "b\n"))
+    store = run_records(LOGS, log.records, cuts)
+    assert reasons(store) == ["append_after_delete"]
+    asyncio.run(check_shard(store, LOGS, {}, PARAGRAPH))
+
+
+def test_a_dead_letter_whose_bytes_are_gone_is_never_replayed_as_a_null_value():
+    async def run() -> None:
+        store, log = MemoryStore(), Log(DOCUMENTS)
+        writer = await new_writer(store, DOCUMENTS)
+        await writer.write([log.add(b"{nonsense", "handbook/bad")])
+        [letter] = await list_deadletters(store)
+        del store._at(DOCUMENTS).blobs[f"deadletter/{letter.id}"]
+
+        async def republish(*record) -> None:
+            raise AssertionError("published")
+
+        with pytest.raises(CorruptionError, match="are gone"):
+            await replay_deadletter(store, republish, letter.id)
+        produced = []
+
+        async def produce(*record) -> None:
+            produced.append(record)
+
+        assert await writer.deliver(produce) == 1
+        assert ("tessera-lost", b"the value") in produced[0][3]
+
+    asyncio.run(run())
+
+
+def test_a_lost_part_gives_its_event_up_and_the_partition_goes_on():
+    async def run() -> None:
+        store, log = MemoryStore(), Log(DOCUMENTS)
+        writer = await new_writer(store, DOCUMENTS)
+        pieces = split_record(json.dumps(upsert("big", 1, "x" * 5000)).encode(), 1000)
+        parts = [log.add(payload, "handbook/big", headers) for headers, payload in pieces]
+        await writer.write(parts[:2])
+        blob = next(name for name in store._at(DOCUMENTS).blobs if name.startswith("part/"))
+        del store._at(DOCUMENTS).blobs[blob]
+        await writer.write([*parts[2:], log.add(upsert("a", 1, "text"))])
+        assert [letter.reason for letter in await list_deadletters(store)] == ["incomplete_document"]
+        await writer.write([log.add(payload, "handbook/big", headers) for headers, payload in pieces])
+        await check_shard(store, DOCUMENTS, {"handbook/a": "text", "handbook/big": "x" * 5000}, PARAGRAPH)
+
+    asyncio.run(run())
+
+
+def test_a_damaged_record_is_healed_by_whole_new_content_and_refuses_appends():
+    async def run() -> None:
+        store, log = MemoryStore(), Log(LOGS)
+        writer = await new_writer(store, LOGS)
+        await writer.write([log.add(append(name, 1, f"{name} old\n")) for name in "abc"])
+        for name in "abc":
+            store._at(LOGS).documents[f"devex/{name}"] = b"rubbish"
+        whole = {"v": 1, "op": "upsert", "source": "devex", "doc_id": "a", "media_type": "text/x-run-log"}
+        await writer.write(
+            [
+                log.add({**whole, "content": "a new\n"}),
+                log.add(append("a", 2, "a more\n")),
+                log.add(append("b", 2, "b more\n")),
+                log.add(None, "devex/c"),
+            ]
+        )
+        assert [letter.reason for letter in await list_deadletters(store)] == ["held_state_damaged"]
+        del store._at(LOGS).documents["devex/b"]
+        await writer.write([log.add(append("b", 1, "b anew\n")), log.add(append("d", 1, "d\n"))])
+        chunks = await read_chunks(store, LOGS)
+        assert len(chunks["devex/a"]) == 1
+        assert "devex/c" not in chunks
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("cuts", [(), range(9)])
+def test_a_large_event_that_is_refused_keeps_all_its_bytes(cuts):
+    log = Log(LOGS)
+    log.add(append("r.log", 1, "a\n"))
+    value = json.dumps(append("r.log", 1, "other\n" * 900)).encode()
+    for headers, payload in split_record(value, 1000):
+        log.add(payload, "devex/r.log", headers)
+    store = run_records(LOGS, log.records, cuts)
+    [letter] = asyncio.run(list_deadletters(store))
+    assert (letter.reason, letter.headers) == ("append_conflict", ())
+    _, kept = asyncio.run(find_deadletter(store, letter.id))
+    assert kept == value
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (2,), (1, 2), range(9)])
+def test_an_event_sent_again_in_other_parts_is_applied_whatever_the_batches(cuts):
+    value = json.dumps(upsert("big", 1, "x" * 1500)).encode()
+    log = Log(DOCUMENTS)
+    first, second = split_record(value, 1000), split_record(value, 1200)
+    for headers, payload in [first[0], second[0], second[1]]:
+        log.add(payload, "handbook/big", headers)
+    store = run_records(DOCUMENTS, log.records, cuts)
+    assert not reasons(store)
+    asyncio.run(check_shard(store, DOCUMENTS, {"handbook/big": "x" * 1500}, PARAGRAPH))
+    assert asyncio.run(store.parts(DOCUMENTS, ["handbook/big"])) == [None]
+
+
+def test_a_replay_cannot_claim_a_revision_that_its_log_has_not_reached():
+    log = Log(LOGS)
+    log.add(append("r.log", 1, "a\n"), headers=replay_header(2**50))
+    store = run_records(LOGS, log.records)
+    assert reasons(store) == ["invalid_replay"]
+
+
+def test_a_log_published_as_plain_text_counts_its_lines_by_lf():
+    log = Log(LOGS)
+    content = "10%\r20%\r\r30%"
+    event = {"v": 1, "op": "upsert", "source": "devex", "doc_id": "r", "media_type": "text/plain"}
+    log.add({**event, "content": content})
+    store = run_records(LOGS, log.records)
+    [chunk] = asyncio.run(read_chunks(store, LOGS))["devex/r"]
+    assert (chunk["start_line"], chunk["end_line"]) == (1, 1)
+
+
+def test_a_zombie_that_plans_on_documents_another_writer_moved_is_refused_not_broken():
+    async def run() -> None:
+        store, log = MemoryStore(), Log(LOGS)
+        zombie = await new_writer(store, LOGS)
+        await zombie.write([log.add(append("r.log", 1, "a\n"))])
+        owner = await new_writer(store, LOGS)
+        late = log.add(append("r.log", 2, "b\n"))
+        await owner.write([late])
+        with pytest.raises((FencedError, SequenceError)):
+            await zombie.write([late])
+        await check_shard(store, LOGS, {"devex/r.log": "a\nb\n"}, PARAGRAPH)
+
+    asyncio.run(run())

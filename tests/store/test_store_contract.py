@@ -83,6 +83,17 @@ async def test_a_claim_takes_a_fence_of_at_least_the_floor(backend: Backend) -> 
         await backend.store.claim(SHARD, ["g1"], 2**53)
 
 
+async def test_a_batch_that_does_not_follow_the_applied_offset_is_refused(backend: Backend) -> None:
+    head = await claimed(backend.store)
+    head = await backend.store.commit(follow(head, applied=7, after=-1, generations={"g1": EMPTY}))
+    for after in (-1, 6, 8):
+        with pytest.raises(SequenceError, match="follows"):
+            await backend.store.commit(follow(head, applied=9, after=after, generations={"g1": EMPTY}))
+    assert await backend.store.head(SHARD) == head
+    moved = await backend.store.commit(follow(head, applied=9, after=7, generations={"g1": EMPTY}))
+    assert moved.applied == 9
+
+
 async def test_concurrent_claims_get_a_fence_each(backend: Backend) -> None:
     stores = [backend.another() for _ in range(4)]
     heads = await asyncio.gather(*(store.claim(SHARD, ["g1"]) for store in stores for _ in range(5)))

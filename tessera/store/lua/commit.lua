@@ -60,6 +60,9 @@ local function check_head(head)
       return {'GENERATIONS', head.live}
     end
   end
+  if plan.after and plan.after ~= head.applied then
+    return {'ELSEWHERE', head.applied}
+  end
   if plan.applied and plan.applied <= head.applied then
     return {'NOT_RISING', head.applied}
   end
