@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from tessera.documents.text import blocks_from, compress
+from tessera.generations.registry import Generation, Registry
 from tessera.index.analyzer import WordsAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import encode
@@ -108,7 +109,13 @@ async def _commit(
     await store.stage(shard, blobs)
     await store.commit(
         Commit(
-            shard, head.fence, head.seq, head.applied + 1, "d", generations={"g1": delta}, keep=tuple(blobs)
+            shard,
+            head.fence,
+            head.seq,
+            applied=head.applied + 1,
+            record_digest="d",
+            generations={"g1": delta},
+            keep=tuple(blobs),
         )
     )
 
@@ -194,7 +201,7 @@ async def _delete_some(store: MemoryStore, doc_ids: list[str]) -> None:
 
 
 async def _measure_kind(searcher: Searcher, kind: str, asked: list[str]) -> None:
-    _, view, snapshot = await searcher._current(None)
+    view, snapshot = await searcher._current()
     scorer, kernel, whole = Scorer(), [], []
     for query in asked:
         began = time.perf_counter()

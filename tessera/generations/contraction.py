@@ -1,4 +1,4 @@
-"""Contraction and abandonment: a generation given up, then deleted by the shards' writers, then done with.
+"""Contraction and abandonment: a generation given up by the shards, then deleted in steps, then done with.
 
 Both are resumable: the command waits for a bounded time, and goes on from there when it is given again.
 """
@@ -10,16 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tessera.errors import FencedError, SequenceError
+from tessera.failpoints import failpoint
 from tessera.generations.operations import Operator
 from tessera.generations.readers import live_readers, using
 from tessera.generations.registry import State
 from tessera.generations.transitions import known
 from tessera.shards.deadletters import all_shards
-from tessera.store.base import ShardStore
+from tessera.store.base import Head, ShardStore
 
 POLL_S: Final = 0.25
 WAIT_S: Final = 60.0
 """A lease lives ten seconds and a writer looks about once a second: longer, and somebody is away."""
+
+STEP_SEGMENTS: Final = 64
+"""Segments removed by one step: the server does nothing else while it takes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +76,32 @@ async def abandon(
 
 
 async def remains(store: ShardStore, name: str) -> tuple[str, ...]:
-    """Who still reads, writes or holds the generation, in words; empty once nobody does."""
-    left = [f"searcher {reader} reads it" for reader in using(await live_readers(store), name)]
+    """Who still reads, writes or holds the generation, in words; empty once nobody does.
+
+    A shard that has given it up is taken a step further on the way: its worker may be away.
+    """
+    readers = using(await live_readers(store), name)
+    left = [f"searcher {reader} reads it" for reader in readers]
     shards = await all_shards(store)
-    heads = await store.heads(shards)
-    for shard, head in zip(shards, heads, strict=True):
+    for head in await store.heads(shards):
         if head is None:
             continue
         if name in head.live:
-            left.append(f"shard {shard} writes it")
-            continue
-        manifest = await store.manifest(shard, name)
-        if manifest is not None and manifest.segments:
-            left.append(f"shard {shard} holds {len(manifest.segments)} segments of it")
+            left.append(f"shard {head.shard} writes it")
+        elif readers:
+            left.append(f"shard {head.shard} keeps what is read")
+        else:
+            left += await _step(store, head, name)
     return tuple(left)
+
+
+async def _step(store: ShardStore, head: Head, name: str) -> list[str]:
+    try:
+        segments = await store.contract_step(head.shard, head.fence, name, STEP_SEGMENTS)
+    except (FencedError, SequenceError):
+        return [f"shard {head.shard} was taken over or writes it again"]
+    failpoint("contract.stepped")
+    return [f"shard {head.shard} holds {segments} segments of it"] if segments else []
 
 
 async def _wait_removed(

@@ -95,13 +95,14 @@ class Folded:
 
 
 def fold(registry: Registry, records: Iterable[ControlRecord]) -> Folded:
-    """Apply the records in their order, those that the registry already holds left out."""
+    """Apply the records in their order, those that the registry already holds left out.
+
+    A record that a broker without idempotent producers stored twice is void the second time.
+    """
     ordered = list(records)
     known = [index for index, record in enumerate(ordered) if record.id == registry.record]
     folded = Folded(registry)
     for record in ordered[known[0] + 1 if known else 0 :]:
-        if any(record.id == made.id for made in folded.applied.values()):
-            continue  # a broker without idempotent producers may store a record twice
         try:
             folded.registry = apply(folded.registry, record)
         except RefusedError as error:

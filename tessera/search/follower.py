@@ -1,4 +1,4 @@
-"""What a long-lived searcher does between queries: it loads what may be served next, and announces itself."""
+"""What a long-lived searcher does between queries: load what may be served next, and announce itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from tessera.search.views import Views
 
 logger = logging.getLogger(__name__)
 
-FOLLOW_S = 0.5
-"""Between two looks at the shards: what is not served is then at most about this old, so that the first query
-after a cutover has little to read."""
+FOLLOW_S = 0.1
+"""Between two looks at the shards while another generation than the served one is kept loaded: what was
+committed meanwhile is what the first query after a cutover reads, so no more than any other query does."""
+
+LOOK_S = 0.5
+"""Between two looks at the registry, and at whether to announce, while nothing else is kept loaded."""
 
 FOLLOWED: tuple[State, ...] = ("serving", "gated", "ready", "retired")
 """States whose generations are kept loaded: the served one, and all that a cutover or rollback leads to."""
@@ -46,13 +49,15 @@ class Follower:
     async def run(self) -> None:
         """Follow and announce until cancelled. What hangs or loads slowly holds nothing else up."""
         try:
-            await asyncio.gather(self._repeat(self.follow), self._repeat(self.announce))
+            await asyncio.gather(self._keep_following(), self.keep_announcing())
         finally:
             await self.close()
 
     async def keep_announcing(self) -> None:
         """Keep the lease alive until cancelled."""
-        await self._repeat(self.announce)
+        while True:
+            await self.announce()
+            await asyncio.sleep(LOOK_S)
 
     async def close(self) -> None:
         """Give up loads under way."""
@@ -91,11 +96,12 @@ class Follower:
         if not task.cancelled() and task.exception() is not None:
             logger.error("loading generation %s failed", name, exc_info=task.exception())
 
-    @staticmethod
-    async def _repeat(step: Callable[[], Awaitable[None]]) -> None:
+    async def _keep_following(self) -> None:
         while True:
-            await step()
-            await asyncio.sleep(FOLLOW_S)
+            await self.follow()
+            registry = self._control.last_registry
+            others = registry is not None and len(followed(registry)) > 1
+            await asyncio.sleep(FOLLOW_S if others else LOOK_S)
 
     async def _said(self, what: str, step: Awaitable[object]) -> None:
         """Do a step; where it fails, say so once and go on: the next one may succeed."""

@@ -46,8 +46,7 @@ class Views:
             await self._open.pop(name).close()
 
     async def load(self, generation: Generation, heads: Heads) -> GenerationView:
-        """The generation's view, brought up to these heads and merged in memory."""
+        """The generation's view, brought up to these heads; raises as opening and following do."""
         view = self.open(generation)
         await view.at(heads)
-        await view.settle()
         return view

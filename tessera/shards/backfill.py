@@ -158,7 +158,9 @@ def _cut_slice(
         record = draft.held
         assert record is not None
         cut = cut_document(draft, record, None, None, generation.policy)
-        written = replace(record, indexed={**record.indexed, generation.name: cut.state})
+        # Marks of generations given up go with the first backfill after them.
+        indexed = {name: state for name, state in record.indexed.items() if name in head.live}
+        written = replace(record, indexed={**indexed, generation.name: cut.state})
         documents[draft.key] = written.encode()
         standing = moved(standing, generation.name, draft.key, record, written)
         pieces.append((document_entry(draft, record, head.seq + 1), cut.chunks))

@@ -100,7 +100,7 @@ def build_plan(
         indexed = {name: record.indexed[name] for name in names if name in record.indexed}
         record = replace(record, indexed=indexed, changed_at_ms=now_ms)
         plan.documents[draft.key] = record.encode()
-        plan.counters.update(_difference(draft.declaration.name, draft.held, record))
+        plan.counters.update(_difference(draft.declaration.name, draft.held, record, names))
         for name in names:
             standings[name] = moved(standings[name], name, draft.key, draft.held, record)
     plan.standings = standings
@@ -180,8 +180,13 @@ def _segment_plan(
     return GenerationPlan(meta, blob, tuple(tombstones))
 
 
-def _difference(source: str, held: DocumentRecord | None, record: DocumentRecord) -> Counter[str]:
-    """How one document's change moves the shard's counters."""
+def _difference(
+    source: str, held: DocumentRecord | None, record: DocumentRecord, generations: Sequence[str]
+) -> Counter[str]:
+    """How one document's change moves the shard's counters: its own, and those of the live ``generations``.
+
+    A record may still be marked as written in one that was given up, whose counters are gone.
+    """
     counts: Counter[str] = Counter()
     for sign, side in ((-1, held), (1, record)):
         if side is None:
@@ -190,8 +195,9 @@ def _difference(source: str, held: DocumentRecord | None, record: DocumentRecord
         counts[f"tombstones:{source}"] += sign if side.deleted else 0
         counts[f"parse_failures:{source}"] += sign * side.undecodable_count
         counts[f"text_bytes:{source}"] += sign * side.size_bytes
-        for generation, state in side.indexed.items():
-            _count_indexed(counts, source, generation, state, sign)
+        for generation in generations:
+            if generation in side.indexed:
+                _count_indexed(counts, source, generation, side.indexed[generation], sign)
     return Counter({name: amount for name, amount in counts.items() if amount})
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from tessera.documents.record import DocumentRecord
+from tessera.errors import SequenceError
 from tessera.failpoints import failpoint
 from tessera.generations.registry import WRITTEN, Generation, Registry
 from tessera.shards.backfill import LAG_BACKOFF, Backfill, build_slice, missing_keys
@@ -42,17 +43,30 @@ class Caretaker:
         self._store = store
         self._writer = writer
         self._registry: Registry | None = None
-        self._seen_version = -1
         self._backfills: dict[str, Backfill] = {}
         self._contracted: set[str] = set()
         self._reaped_at = time.monotonic()
 
+    def begin(self, registry: Registry) -> None:
+        """Take note of the registry that the shard was claimed under."""
+        self._registry = registry
+        self._contracted.clear()
+
     async def follow_registry(self) -> None:
-        """Adopt generations that are to be written, give up those that are not, remove what was given up."""
+        """Adopt generations that are to be written, give up those that are not, remove what was given up.
+
+        SequenceError where the registry has fallen back: what the shard gave up since must not be adopted
+        again, for its documents are still marked as written. Claiming anew reapplies the control log.
+        """
+        known = self._registry
         version, document = await self._store.control()
-        if document is not None and version != self._seen_version:
-            self._registry, self._seen_version = Registry.from_json(document), version
-            self._contracted.clear()
+        if known is not None and version < known.version:
+            raise SequenceError(
+                f"the registry of generations has fallen back from version {known.version} to {version}: "
+                f"claim shard {self._writer.head.shard} again, once the control log was reapplied"
+            )
+        if document is not None and (known is None or version != known.version):
+            self.begin(Registry.from_json(document))
         if self._registry is None:
             return
         wanted = _to_be_live(self._registry, self._writer.head.live)

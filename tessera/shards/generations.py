@@ -1,4 +1,4 @@
-"""The generations a writer must write, as the registry describes them; the served one, for a new shard."""
+"""The generations a writer must write, as the registry describes them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from tessera.index.analyzer import require_analyzer
 from tessera.policies.stored import policy_from_canonical
 from tessera.shards.building import LiveGeneration
 from tessera.store.base import ShardStore
-
-
-async def served_generation(store: ShardStore) -> str:
-    """The generation that the registry's release names; SettingsError where nothing was set up yet."""
-    return (await read_registry(store)).release.generation
 
 
 async def load_generations(store: ShardStore, names: Sequence[str]) -> list[LiveGeneration]:

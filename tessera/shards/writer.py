@@ -29,6 +29,7 @@ from tessera.events.change import Record
 from tessera.events.digest import record_digest
 from tessera.events.topics import DEADLETTER_TOPIC
 from tessera.failpoints import failpoint
+from tessera.generations.bootstrap import read_registry
 from tessera.limits import Limits
 from tessera.shards.building import (
     GenerationPlan,
@@ -40,7 +41,7 @@ from tessera.shards.building import (
 )
 from tessera.shards.caretaker import Caretaker
 from tessera.shards.deadletters import outgoing
-from tessera.shards.generations import load_generations, served_generation
+from tessera.shards.generations import load_generations
 from tessera.shards.loading import Assembled, Loaded, assemble, load_assemblies, load_drafts
 from tessera.shards.merging import Merger
 from tessera.shards.records import Decoder, PartArrival, Poison
@@ -130,8 +131,10 @@ class ShardWriter:
         """Take the shard's fence and read what the writer needs to know of it."""
         async with self._lock:
             self._in_doubt = None
-            served = [await served_generation(self._store)]
+            registry = await read_registry(self._store)
+            served = [registry.release.generation]
             self._head = await self._store.claim(self._shard, served, int(self._clock() * 1_000_000))
+            self._caretaker.begin(registry)
             await self.reload_generations()
             return self._head
 

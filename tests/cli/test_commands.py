@@ -57,8 +57,8 @@ def test_every_command_of_the_interface_is_there() -> None:
         "up", "worker", "serve", "ingest", "publish", "search", "chunk", "status", "shard adopt-log",
         "deadletter list", "deadletter show", "deadletter replay", "deadletter discard",
         *(f"generation {name}" for name in (
-            "create", "list", "show", "backfill", "pause", "resume", "verify", "compare", "abandon", "rebuild",
-            "cutover", "rollback", "hold", "release-hold", "contract",
+            "create", "list", "show", "backfill", "pause", "resume", "verify", "compare", "abandon",
+            "rebuild", "cutover", "rollback", "hold", "release-hold", "contract",
         )),
     }  # fmt: skip
 

@@ -126,7 +126,10 @@ def test_descriptions_tell_state_shards_and_every_step() -> None:
         await here.gated()
         registry, index = await here.registry(), await read_status(here.store)
         listed = described(registry, index, round(here.now * 1000))
-        assert [(each["generation"], each["state"]) for each in listed] == [("g1", "serving"), ("g2", "gated")]
+        assert [(each["generation"], each["state"]) for each in listed] == [
+            ("g1", "serving"),
+            ("g2", "gated"),
+        ]
         shown = detail(registry.generations["g2"], registry, index, round(here.now * 1000))
         assert [step["action"] for step in shown["steps"]] == ["create", "verified", "compared"]
         assert shown["shards"].keys() == {str(shard) for shard in SHARDS}

@@ -237,6 +237,12 @@ def test_what_is_not_allowed_is_refused_with_a_reason_and_a_next_step(
     assert refusal(registry, action, name, **values).reason == reason
 
 
+def test_no_rollback_to_a_generation_that_is_no_longer_written() -> None:
+    registry = walked(*served())
+    gone = {**registry.generations, "g1": replace(registry.generations["g1"], state="contracted")}
+    assert refusal(replace(registry, generations=gone), "rollback", "g1").reason == "state"
+
+
 def test_a_hold_keeps_a_retired_generation_and_a_candidate() -> None:
     registry = walked(
         *served(),

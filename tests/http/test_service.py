@@ -328,7 +328,10 @@ def test_status_and_generations_tell_how_the_index_stands() -> None:
         [listed] = (await client.get("/api/generations")).json()
         assert GenerationBody.model_validate(listed).serving
         shown = (await client.get("/api/generations/g1")).json()
-        assert GenerationDetail.model_validate(shown).shards.keys() == {"tessera.documents/0", "tessera.logs/0"}
+        assert GenerationDetail.model_validate(shown).shards.keys() == {
+            "tessera.documents/0",
+            "tessera.logs/0",
+        }
         assert shown.items() >= listed.items()
         assert (await client.get("/api/generations/g9")).status_code == 404
 
