@@ -90,13 +90,26 @@ class GenerationView:
 
     async def _advance(self) -> Snapshot:
         if self._failure is not None:
-            raise self._failure
+            return await self._reload()
         for _ in range(ATTEMPTS - 1):
             try:
                 return await self._follow(await self._heads())
             except StaleSnapshotError:
                 continue
         return await self._follow(await self._heads())
+
+    async def _reload(self) -> Snapshot:
+        """Read everything anew after parts contradicted each other; what caused it may be mended since.
+
+        Raises CorruptionError where it is not: all segments are merged at once, so none is overlooked.
+        """
+        for task in self._consolidations.values():
+            task.cancel()  # their result would stand beside what is read now
+        self._consolidations.clear()
+        self._shards, self._parts, self._snapshot = {}, (), Snapshot((), {})
+        snapshot = await self._follow(await self._heads())
+        self._failure = None
+        return snapshot
 
     async def _heads(self) -> dict[ShardId, Head | None]:
         known = list(self._shards)
