@@ -18,8 +18,10 @@ from tessera.events.topics import CHANGE_TOPICS
 from tessera.limits import Limits
 from tessera.store.base import ShardId
 
-BUFFER_RECORDS = 4096
-POLL_RECORDS = 500
+BUFFER_RECORDS = 1024
+"""Two batches: while one is written the next is there. The bound in bytes is the transport's."""
+
+POLL_RECORDS = 200
 """At most a fifth of the buffer: with larger polls a slow topic fills the drain that both topics share."""
 
 EMBEDDED_TIMEOUTS_S = {"rebalance": 3.0, "session": 4.0, "heartbeat": 0.5}

@@ -20,6 +20,7 @@ from tessera import metrics
 from tessera.errors import FencedError, SequenceError
 from tessera.events.change import Record
 from tessera.failpoints import failpoint
+from tessera.kafka.reader import record_of
 from tessera.limits import Limits
 from tessera.shards.writer import BatchReport
 from tessera.store.base import ShardId
@@ -43,7 +44,7 @@ async def consume(stream: StreamT[Any], app: AppT[Any], ownership: Ownership, li
     queue = stream.channel.queue
     ended = False
     while not ended:
-        drained = await drain(queue, limits.batch_records, limits.batch_linger_s)
+        drained = await drain(queue, limits)
         ended = drained.ended
         for event in drained.events:
             app.consumer.track_message(event.message)
@@ -57,16 +58,21 @@ async def consume(stream: StreamT[Any], app: AppT[Any], ownership: Ownership, li
         failpoint("batch.acked")
 
 
-async def drain(queue: asyncio.Queue[EventT[Any]], limit: int, linger_s: float) -> Drained:
-    """Wait for one event, then take what comes within ``linger_s``, up to ``limit`` events."""
+async def drain(queue: asyncio.Queue[EventT[Any]], limits: Limits) -> Drained:
+    """Wait for one event, then take what comes while the batch lingers, until one of its bounds is met.
+
+    The last event may go beyond the bound in bytes.
+    """
     clock = asyncio.get_running_loop().time
     events: list[EventT[Any]] = []
     try:
         events.append(await queue.get())
-        deadline = clock() + linger_s
-        while len(events) < limit:
+        size_bytes = value_bytes(events[0])
+        deadline = clock() + limits.batch_linger_s
+        while len(events) < limits.batch_records and size_bytes < limits.batch_bytes:
             try:
                 events.append(queue.get_nowait())
+                size_bytes += value_bytes(events[-1])
             except asyncio.QueueEmpty:
                 left_s = deadline - clock()
                 if left_s <= 0:
@@ -75,6 +81,11 @@ async def drain(queue: asyncio.Queue[EventT[Any]], limit: int, linger_s: float) 
     except StopAsyncIteration:
         return Drained(events, ended=True)
     return Drained(events, ended=False)
+
+
+def value_bytes(event: EventT[Any]) -> int:
+    """The size of the value of an event's record."""
+    return len(event.message.value or b"")
 
 
 async def apply(events: Iterable[EventT[Any]], generation: int, ownership: Ownership) -> None:
@@ -87,7 +98,7 @@ async def apply(events: Iterable[EventT[Any]], generation: int, ownership: Owner
         message = event.message
         if message.generation_id == generation:
             shard = ShardId(message.topic, message.partition)
-            batches.setdefault(shard, []).append(_record(message))
+            batches.setdefault(shard, []).append(record_of(message))
     await asyncio.gather(*(_apply_shard(ownership, shard, records) for shard, records in batches.items()))
 
 
@@ -127,16 +138,6 @@ async def _write(ownership: Ownership, owned: OwnedShard, records: Sequence[Reco
         return
     if report is not None:
         _count(owned, report)
-
-
-def _record(message: Any) -> Record:
-    headers = tuple((name, value or b"") for name, value in message.headers or ())
-    # Faust divides by 1000: truncated, some timestamps would come back a millisecond short, and with them the
-    # digest by which a record is known again.
-    timestamp_ms = round(message.timestamp * 1000) if message.timestamp else 0
-    return Record(
-        message.topic, message.partition, message.offset, message.key, message.value, headers, timestamp_ms
-    )
 
 
 def _report_hole(shard: ShardId, expected: int, offset: int) -> None:

@@ -145,7 +145,7 @@ class Driver:
             record.topic,
             record.partition,
             record.offset,
-            record.timestamp_ms / 1000,
+            record.timestamp_ms,
             0,
             list(record.headers),
             record.key,

@@ -16,11 +16,21 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage, Message
 
+from streams.batches import value_bytes
+from tessera.kafka.parsing import read_all_records
 from tessera.store.base import ShardId
 
 logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_S = 1.0
+
+LARGE_BYTES = 16 * 1024
+BUFFER_BYTES = 32 * 1024 * 1024
+ROOM_STEP_S = 0.005
+"""A large record waits until its topic's buffer holds less than the bound: two batches' worth. Smaller ones
+are bounded by their number, 1,024 of them to 16 MiB; so a topic's buffer stays below 50 MiB, where 1,024
+records of 900 KB would be 1 GB. Only large ones look, since to look is to add up the whole buffer."""
+
 HINT_TIMEOUT_S = 3.0
 """A commit to a broker that is away would otherwise hold up a rebalance or the end of the process."""
 
@@ -39,6 +49,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             logger.info("a fetch was under way when the client closed")
 
     def _create_worker_consumer(self, transport: Any) -> Any:
+        read_all_records()
         consumer = super()._create_worker_consumer(transport)
         # Faust fixes 1.5 s, and the embedded broker looks for new records only at half of it.
         consumer._fetch_max_wait_ms = self.app.fetch_wait_ms
@@ -128,11 +139,20 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
             return
         generation = self.app.consumer_generation_id
         for tp, record in self.scheduler.iterate(records):
+            if len(record.value or b"") >= LARGE_BYTES:
+                await self._wait_for_room(tp)
             if not self.flow_active or self.app.consumer_generation_id != generation:
                 # The rest was fetched and will not be delivered: it must be fetched again.
                 await self._seek_again()
                 return
             await self._deliver(self._to_message(tp, record))
+
+    def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
+        message = super()._to_message(tp, record)
+        # Faust divides by 1000, and a float of seconds does not give every millisecond back: with it, the
+        # digest by which a record is known again would be another one.
+        message.timestamp = record.timestamp
+        return message
 
     async def _deliver(self, message: ConsumerMessage) -> None:
         channels = self.app.topics._tp_index.get(message.tp, ())
@@ -140,6 +160,14 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
             await self.wait_first(self.callback(message), self.suspend_flow.wait())
         else:
             await self.callback(message)
+
+    async def _wait_for_room(self, tp: TP) -> None:
+        """Wait while the buffer that the partition feeds is full of bytes and the flow is not suspended."""
+        while self.flow_active and not self.should_stop:
+            queues = [channel.queue for channel in self.app.topics._tp_index.get(tp, ())]
+            if all(sum(map(value_bytes, queue._queue)) < BUFFER_BYTES for queue in queues):
+                return
+            await asyncio.sleep(ROOM_STEP_S)
 
     async def _seek_again(self) -> None:
         try:

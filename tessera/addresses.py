@@ -21,13 +21,17 @@ ADDRESS_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the servers of one ``tessera up`` listen, and the sources it declared."""
+    """Where the servers of one ``tessera up`` listen, and the sources it declared.
+
+    ``kept`` maps the sources that it keeps in step with a folder to that folder's path.
+    """
 
     pid: int
     broker: str
     redis: str
     http: str
     sources: Mapping[str, SourceDeclaration] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_address(data_dir: Path, address: Address) -> None:

@@ -7,8 +7,8 @@ from typing import get_args
 
 from rich.text import Text
 
-from tessera.cli.terminal import console, print_json, printable
-from tessera.errors import SettingsError, SourceError
+from tessera.cli.terminal import console, counted, print_json, printable
+from tessera.errors import PolicyError, SettingsError, SourceError
 from tessera.events.change import MediaType, SourceKind
 from tessera.events.content import decode_content
 from tessera.ingestion import Chunk, UncoveredRange, lf_lines, uncovered_ranges
@@ -22,7 +22,7 @@ SHOWN_LINES = 3
 def run(file: Path, policy: str, media_type: str | None, *, as_json: bool) -> None:
     """Cut ``file`` and print its chunks and uncovered ranges."""
     chosen = _media_type(file, media_type)
-    rule = load_policy(policy)
+    rule = _policy(policy)
     try:
         text, undecodable = decode_content(file.read_bytes())
     except OSError as error:
@@ -37,6 +37,13 @@ def run(file: Path, policy: str, media_type: str | None, *, as_json: bool) -> No
     _show(file, chosen, rule, chunks, uncovered)
     for found in undecodable:
         console().print(f"bytes {found.start}-{found.end} are not UTF-8", style="yellow")
+
+
+def _policy(given: str) -> ChunkPolicy:
+    try:
+        return load_policy(given)
+    except PolicyError as error:
+        raise PolicyError(f"--policy: {error}: give a built-in name or a TOML file that is one") from None
 
 
 def _media_type(file: Path, given: str | None) -> str:
@@ -69,5 +76,5 @@ def _show(
                 f"uncovered: lines {gap.start_line}-{gap.end_line}, code points {gap.start}-{gap.end}", "red"
             )
         )
-    counts = f"{len(chunks)} chunks, {len(uncovered)} uncovered ranges"
-    out.print(Text(f"{file} ({media_type}) under {policy.id}: {counts}"))
+    counts = f"{counted(len(chunks), 'chunk')}, {counted(len(uncovered), 'uncovered range')}"
+    out.print(Text(f"{printable(str(file))} ({media_type}) under {policy.id}: {counts}"))

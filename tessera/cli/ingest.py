@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from tessera.cli.feeds import Feed, FeedReport, Published, check_folder, unpublished
+from tessera.addresses import read_address
+from tessera.cli.feeds import Feed, FeedReport, Published, check_folder, skipped_files, unpublished
 from tessera.cli.servers import opened_publisher, opened_store
-from tessera.cli.terminal import print_json, printable, progress
+from tessera.cli.terminal import counted, print_json, printable, progress
 from tessera.errors import SettingsError, SourceError, UnavailableError
 from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Delete, SourceKind
@@ -33,24 +34,31 @@ def run(
     kind: str | None,
     *,
     watch: bool,
+    allow_empty: bool,
     as_json: bool,
 ) -> None:
     """Publish the folder once, or keep following it; print what was published."""
     settings = load_settings(flags, config=config)
     declaration = _declaration(settings, source, kind)
+    folder = check_folder(path)
+    _refuse_kept(settings, source, folder)
     started = time.monotonic()
-    report = asyncio.run(_ingest(settings, check_folder(path), declaration, watch=watch, as_json=as_json))
+    report = asyncio.run(
+        _ingest(settings, folder, declaration, watch=watch, allow_empty=allow_empty, as_json=as_json)
+    )
     seconds = time.monotonic() - started
     if as_json:
-        counts = {"published": report.published, "deleted": report.deleted}
+        counts = {"published": report.published, "deleted": report.deleted, "skipped": report.skipped}
         print_json({"source": source, **counts, "seconds": round(seconds, 3)})
     else:
-        published = f"{report.published} changes published, {report.deleted} of them deletes"
+        published = f"{counted(report.published, 'change')} published, {report.deleted} of them deletes"
         print(f"{source}: {published}, {seconds:.1f} s")
+    if skipped := skipped_files(report, declaration.kind):
+        print(printable(skipped), file=sys.stderr)
     problems = unpublished([report])
     if problems:
-        more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
-        raise SourceError(f"{printable(problems[0])}{more}: these files were not published")
+        more = f" (and {counted(len(problems) - 1, 'more file')})" if len(problems) > 1 else ""
+        raise SourceError(f"not published: {printable(problems[0])}{more}")
 
 
 def _declaration(settings: Settings, name: str, kind: str | None) -> SourceDeclaration:
@@ -68,8 +76,26 @@ def _declaration(settings: Settings, name: str, kind: str | None) -> SourceDecla
     return declared
 
 
+def _refuse_kept(settings: Settings, source: str, folder: Path) -> None:
+    """Two folders that feed one source would delete each other's documents for ever."""
+    address = read_address(settings.data_dir)
+    if address is None or address.redis != settings.redis:
+        return
+    kept = address.kept.get(source)
+    if kept is not None and Path(kept) != folder:
+        raise SourceError(
+            f"the running `tessera up` keeps source {source!r} in step with {kept}: use another --source"
+        )
+
+
 async def _ingest(
-    settings: Settings, path: Path, declaration: SourceDeclaration, *, watch: bool, as_json: bool
+    settings: Settings,
+    path: Path,
+    declaration: SourceDeclaration,
+    *,
+    watch: bool,
+    allow_empty: bool,
+    as_json: bool,
 ) -> FeedReport:
     async with opened_store(settings) as store, opened_publisher(settings, store) as publisher:
         await _wait_for_earlier_changes(settings, store, declaration)
@@ -83,15 +109,26 @@ async def _ingest(
                 if watch:
                     _print(batch, as_json=as_json)
 
-            feed = Feed(path, declaration, store, publisher, settings.max_document_bytes, show)
+            feed = Feed(
+                path,
+                declaration,
+                store,
+                publisher,
+                settings.max_document_bytes,
+                show,
+                allow_empty=allow_empty,
+            )
             if not watch:
                 await feed.once()
                 await _wait_until_indexed(store, reached)
                 return feed.report
+            told: set[str] = set()
             try:
                 async for report in feed.forever():
-                    for trouble in filter(None, [report.trouble, *unpublished([report])]):
+                    troubles = set(filter(None, [report.trouble, *unpublished([report])]))
+                    for trouble in sorted(troubles - told):
                         print(f"tessera: {printable(trouble)}", file=sys.stderr)
+                    told = troubles
             except asyncio.CancelledError:
                 # Ctrl-C is how watching ends.
                 return feed.report

@@ -84,7 +84,9 @@ def _explain(error: Exception) -> int | None:
 
 
 def _complain(message: str, status: int) -> int:
-    print(f"tessera: {' '.join(message.split())}", file=sys.stderr)
+    from tessera.cli.terminal import printable
+
+    print(f"tessera: {printable(' '.join(message.split()))}", file=sys.stderr)
     return status
 
 
@@ -156,11 +158,14 @@ def serve(
     parts.serve(flags, config, as_json=as_json)
 
 
-@app.command(epilog="Example: tessera ingest docs/ --source handbook --watch")
+@app.command(epilog="Example: tessera ingest docs/ --source wiki --watch")
 def ingest(
-    path: Annotated[Path, typer.Argument(help="Folder (or one file) to publish.")],
+    path: Annotated[Path, typer.Argument(help="Folder to publish.")],
     source: Annotated[str, typer.Option("--source", metavar="NAME", help="The source it belongs to.")],
     watch: Annotated[bool, typer.Option("--watch", help="Keep publishing what changes.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Delete all documents of a source whose folder is empty.")
+    ] = False,
     kind: Annotated[
         str | None, typer.Option("--kind", metavar="KIND", help="documents, devex or github.")
     ] = None,
@@ -173,7 +178,16 @@ def ingest(
     """Publish what a folder holds and the index does not, deletes included."""
     from tessera.cli import ingest as command
 
-    command.run(servers(broker, redis, data_dir), config, path, source, kind, watch=watch, as_json=as_json)
+    command.run(
+        servers(broker, redis, data_dir),
+        config,
+        path,
+        source,
+        kind,
+        watch=watch,
+        allow_empty=allow_empty,
+        as_json=as_json,
+    )
 
 
 @app.command(epilog="Example: tessera publish changes.jsonl")
@@ -251,6 +265,10 @@ def adopt_log(
         typer.Argument(metavar="[TOPIC/PARTITION]…", help="Which shards; with --all: every one."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every shard of the change topics.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Also shards whose log goes on: it is read again from its start.")
+    ] = False,
+    broker: Broker = None,
     redis: Redis = None,
     data_dir: DataDir = None,
     config: Config = None,
@@ -259,7 +277,8 @@ def adopt_log(
     """Follow a topic that was made anew: offsets start again, documents stay, revisions still fence."""
     from tessera.cli import shard as command
 
-    command.adopt_log(servers(None, redis, data_dir), config, shards or [], every=every, as_json=as_json)
+    flags = servers(broker, redis, data_dir)
+    command.adopt_log(flags, config, shards or [], every=every, yes=yes, as_json=as_json)
 
 
 @deadletter_app.command("list", epilog="Example: tessera deadletter list --json")
@@ -286,7 +305,7 @@ def deadletter_show(
     command.show_one(servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)
 
 
-@deadletter_app.command("replay", epilog="Example: tessera deadletter replay (all of them)")
+@deadletter_app.command("replay", epilog="Example: tessera deadletter replay")
 def deadletter_replay(
     deadletter_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="None: all.")] = None,
     broker: Broker = None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tessera.cli.servers import opened_publisher, opened_store
-from tessera.cli.terminal import print_json, progress
+from tessera.cli.terminal import counted, print_json, progress
 from tessera.errors import EventError, InputError, SourceError
 from tessera.events.acceptance import accepted_event
 from tessera.events.encoding import Event
@@ -40,7 +40,7 @@ def run(flags: Mapping[str, Any], config: Path | None, file: str, *, as_json: bo
     except OSError as error:
         raise SourceError(f"{file}: cannot be read ({error.strerror}): check the path") from None
     if not as_json:
-        print(f"{published} changes published")
+        print(f"{counted(published, 'change')} published")
 
 
 async def _publish(settings: Settings, file: str, total: int | None, *, as_json: bool) -> int:
@@ -103,4 +103,6 @@ def _fault(error: EventError, file: str, number: int) -> str:
         name, sent = "standard input", "what stands before it was published"
     else:
         name, sent = file, "nothing was published"
+    if error.reason == "invalid_json":
+        return f"{name}, line {number} is not JSON: write one change event as a JSON object per line; {sent}"
     return f"{name}, line {number}{field}: {error} ({error.reason}); {sent}"

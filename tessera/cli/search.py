@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ from rich.console import Console
 from rich.text import Text
 
 from tessera.cli.servers import opened_store
-from tessera.cli.terminal import console, print_json, printable
+from tessera.cli.terminal import console, counted, print_json, printable
+from tessera.errors import SettingsError
 from tessera.search import Answer, Hit, Searcher
 from tessera.settings import Settings, load_settings
+from tessera.shards.status import read_status
 
 EVERYONE = "*"
 SHOWN_LINES = 6
 """Lines of each hit that a person is shown; the line numbers lead to the rest."""
+
+WIDEST = 400
+"""Cells of a line that are shown: a log can hold one line of a megabyte, which would flood the terminal."""
 
 
 def run(
@@ -32,6 +38,8 @@ def run(
     as_json: bool,
 ) -> None:
     """Search and print the hits, best first. Without principals the caller is the operator."""
+    if not all(map(str.strip, principals)):
+        raise SettingsError("--as: a principal is not empty: leave --as out to search as the operator")
     settings = load_settings(flags, config=config, require=("redis",))
     seen_as = frozenset({EVERYONE, *principals}) if principals else None
     answer = asyncio.run(_search(settings, query, k, seen_as, source, generation))
@@ -52,16 +60,20 @@ async def _search(
     async with opened_store(settings) as store:
         searcher = Searcher(store, pointer_staleness_s=settings.pointer_staleness_s)
         try:
-            return await searcher.search(query, k, principals, source, generation)
+            answer = await searcher.search(query, k, principals, source, generation)
         finally:
             await searcher.close()
+        if source is not None and not answer.hits and source not in (await read_status(store)).sources:
+            hint = f"there is no source {source!r} in the index: `tessera status` lists those there are"
+            print(f"tessera: {printable(hint)}", file=sys.stderr)
+        return answer
 
 
 def show(answer: Answer, out: Console) -> None:
     """Print the answer for a person."""
     for rank, hit in enumerate(answer.hits, start=1):
         _show_hit(rank, hit, out)
-    count = f"{len(answer.hits)} hits" if answer.hits else "no hits"
+    count = counted(len(answer.hits), "hit") if answer.hits else "no hits"
     as_of = " ".join(f"{shard}:{offset}" for shard, offset in sorted(answer.as_of.items()) if offset >= 0)
     line = f"{count} in {answer.took_ms:.1f} ms · release {answer.release} · generation {answer.generation}"
     out.print(Text(line, style="dim"))
@@ -76,11 +88,19 @@ def _show_hit(rank: int, hit: Hit, out: Console) -> None:
         Text(f"{rank}. "), Text(printable(place), style="bold cyan"), Text(f"score {hit.score:.4f}", "green")
     )
     if hit.headings:
-        out.print(Text("   " + " › ".join(map(printable, hit.headings)), style="magenta"))
+        out.print(_cut("   " + " › ".join(hit.headings), out, "magenta"))
     out.print(Text(f"   {printable(hit.id)}  {hit.uid}", style="dim"))
     lines = hit.text.split("\n")
     for line in lines[:SHOWN_LINES]:
-        out.print(Text(f"   │ {printable(line)}"))
+        out.print(_cut(f"   │ {line}", out))
     if len(lines) > SHOWN_LINES:
-        out.print(Text(f"   │ … {len(lines) - SHOWN_LINES} more lines", style="dim"))
+        out.print(Text(f"   │ … {counted(len(lines) - SHOWN_LINES, 'more line')}", style="dim"))
     out.print()
+
+
+def _cut(line: str, out: Console, style: str = "") -> Text:
+    """The line, cut with an ellipsis where it is wider than the terminal or than anybody reads."""
+    width = min(out.width, WIDEST)
+    text = Text(printable(line[: width + 1]), style=style)
+    text.truncate(width, overflow="ellipsis")
+    return text

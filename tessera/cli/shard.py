@@ -8,23 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from tessera.cli.servers import opened_store
-from tessera.cli.terminal import print_json
+from tessera.cli.terminal import counted, print_json
 from tessera.errors import SettingsError
 from tessera.events.topics import CHANGE_TOPICS
-from tessera.settings import Settings, load_settings
+from tessera.kafka.probe import probe_log
+from tessera.settings import BOTH, Settings, load_settings
 from tessera.store.base import Head, ShardId, ShardStore
 
 
 def adopt_log(
-    flags: Mapping[str, Any], config: Path | None, shards: Sequence[str], *, every: bool, as_json: bool
+    flags: Mapping[str, Any],
+    config: Path | None,
+    shards: Sequence[str],
+    *,
+    every: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Let the named shards begin a new log and print where they stand."""
+    """Let the shards begin a new log and print where they stand; only refused ones unless ``yes``."""
     if bool(shards) == every:
         raise SettingsError(
             "name the shards (tessera.documents/0 …) or give --all: see tessera shard adopt-log --help"
         )
-    settings = load_settings(flags, config=config, require=("redis",))
-    heads = asyncio.run(_adopt(settings, [_shard_id(name) for name in shards]))
+    asked = [_shard_id(name) for name in shards]
+    settings = load_settings(flags, config=config, require=("redis",) if yes else BOTH)
+    heads = asyncio.run(_adopt(settings, asked, yes=yes))
     if as_json:
         print_json(
             [{"shard": str(head.shard), "epoch": head.epoch, "applied": head.applied} for head in heads]
@@ -36,27 +44,52 @@ def adopt_log(
         print("no shard has applied anything yet: there is nothing to adopt")
 
 
-async def _adopt(settings: Settings, asked: list[ShardId]) -> list[Head]:
+async def _adopt(settings: Settings, asked: list[ShardId], *, yes: bool) -> list[Head]:
     async with opened_store(settings) as store:
-        if not asked:
-            return await adopt_known_logs(store)
-        known = await store.heads(asked)
-        unknown = [str(shard) for shard, head in zip(asked, known, strict=True) if head is None]
-        if unknown:
-            raise SettingsError(
-                f"there is no shard {', '.join(unknown)}: `tessera status` lists those there are"
-            )
-        return [await store.adopt_log(shard) for shard in asked]
+        heads = await _asked_heads(store, asked) if asked else await _known_heads(store)
+        if heads and not yes:
+            heads = await _refused_heads(settings, heads, every=not asked)
+        return [await store.adopt_log(head.shard) for head in heads]
 
 
 async def adopt_known_logs(store: ShardStore) -> list[Head]:
     """Let every shard that a worker has ever claimed begin a new log; return their new heads."""
+    return [await store.adopt_log(head.shard) for head in await _known_heads(store)]
+
+
+async def _asked_heads(store: ShardStore, asked: list[ShardId]) -> list[Head]:
+    heads = await store.heads(asked)
+    unknown = [str(shard) for shard, head in zip(asked, heads, strict=True) if head is None]
+    if unknown:
+        raise SettingsError(f"there is no shard {', '.join(unknown)}: `tessera status` lists those there are")
+    return [head for head in heads if head is not None]
+
+
+async def _known_heads(store: ShardStore) -> list[Head]:
     topics = await store.topics()
     shards = [ShardId(topic, each) for topic in CHANGE_TOPICS for each in range(topics.get(topic, 0))]
-    heads = await store.heads(shards)
-    return [
-        await store.adopt_log(shard) for shard, head in zip(shards, heads, strict=True) if head is not None
-    ]
+    return [head for head in await store.heads(shards) if head is not None]
+
+
+async def _refused_heads(settings: Settings, heads: list[Head], *, every: bool) -> list[Head]:
+    """Those whose log is another than the applied one. Of ``every`` shard the sound ones are left alone.
+
+    Raises :class:`SettingsError` that says what ``--yes`` would do where there is nothing else to do, or
+    where a sound one was asked for by name.
+    """
+    states = await probe_log(
+        settings.broker, {head.shard: (head.applied, head.record_digest) for head in heads}
+    )
+    refused = [head for head in heads if states[head.shard].verdict == "foreign"]
+    sound = [head.shard for head in heads if head not in refused]
+    if sound and not (every and refused):
+        records = sum(states[shard].end - states[shard].start for shard in sound)
+        raise SettingsError(
+            f"{', '.join(map(str, sound))}: not refused, the log goes on from what was applied. Nothing was "
+            "done; with --yes a new epoch would begin there, and "
+            f"{counted(records, 'record')} would be read again"
+        )
+    return refused
 
 
 def _shard_id(name: str) -> ShardId:

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera.cli.servers import opened_store
-from tessera.cli.terminal import console, print_json, printable
+from tessera.cli.terminal import console, counted, print_json, printable
+from tessera.errors import UnavailableError
 from tessera.overview import read_overview
 from tessera.settings import Settings, load_settings
 
@@ -20,12 +21,14 @@ DAY_S = 24 * 3600
 
 
 def run(flags: Mapping[str, Any], config: Path | None, *, as_json: bool) -> None:
-    """Print the status; a broker that does not answer is shown, not an error: Redis holds the truth."""
+    """Print the status. Raises :class:`UnavailableError` after it where the broker did not answer."""
     overview = asyncio.run(_read(load_settings(flags, config=config)))
     if as_json:
         print_json(overview)
     else:
         show(overview, console())
+    if trouble := overview["broker"]["trouble"]:
+        raise UnavailableError(f"{trouble}; what is shown is from Redis alone")
 
 
 async def _read(settings: Settings) -> dict[str, Any]:
@@ -40,8 +43,6 @@ def show(overview: Mapping[str, Any], out: Console) -> None:
         return
     out.print(f"release {overview['release']}, generation {overview['generation']}")
     out.print(f"broker {overview['broker']['address']}, redis {overview['redis']['address']}")
-    if overview["broker"]["trouble"]:
-        out.print(Text(printable(overview["broker"]["trouble"]), style="red"))
     shards = [{**shard, "claimed": "yes" if shard["claimed"] else "never"} for shard in overview["shards"]]
     columns = ("applied", "end", "lag", "epoch", "fence", "claimed", "records", "duplicates", "stale")
     out.print(_table("shard", columns, {shard["shard"]: shard for shard in shards}))
@@ -55,12 +56,13 @@ def show(overview: Mapping[str, Any], out: Console) -> None:
     out.print(_table("generation", ("state", "policy", "analyzer", "chunks", "uncovered"), generations))
     totals = overview["totals"]
     out.print(
-        f"{totals['documents']} documents, {totals['chunks']} chunks, lag {_cell(totals['lag'])}, "
-        f"{totals['duplicates']} duplicates dropped, {totals['stale']} stale changes"
+        f"{counted(totals['documents'], 'document')}, {counted(totals['chunks'], 'chunk')}, "
+        f"lag {_cell(totals['lag'])}, {counted(totals['duplicates'], 'duplicate')} dropped, "
+        f"{counted(totals['stale'], 'stale change')}"
     )
     dead = totals["dead_letters"]
     advice = ": see `tessera deadletter list`" if dead else ""
-    out.print(Text(f"{dead} dead letters{advice}", style="red" if dead else ""))
+    out.print(Text(f"{counted(dead, 'dead letter')}{advice}", style="red" if dead else ""))
     out.print(f"deletes are remembered for {overview['tombstone_horizon_s'] / DAY_S:g} days")
 
 

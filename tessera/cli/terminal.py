@@ -21,12 +21,25 @@ from rich.progress import (
 UNBOUNDED_COLUMNS = 1000
 """A file or a pipe has no edge at which a table would have to be cut."""
 
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text with control characters made visible: a document must not drive the reader's terminal."""
-    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """The text on one line, with control characters made visible.
+
+    A document must not drive the reader's terminal, and a file's name must not look like a line of its own.
+    """
+    return _UNPRINTABLE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def counted(amount: int, noun: str) -> str:
+    """How many of something: ``1 hit``, ``2 hits``."""
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
 def print_json(value: object) -> None:

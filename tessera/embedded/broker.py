@@ -25,6 +25,7 @@ class EmbeddedBroker(EmbeddedServer):
     start_timeout_s = 15.0  # it starts in a tenth of a second; a machine under heavy load may need more
     stop_grace_s = 0.5  # on SIGTERM it waits for its clients to leave, for ever; it has nothing to save
     parent_death_signal = signal.SIGKILL
+    keeps_data = False
 
     @property
     def address(self) -> str:

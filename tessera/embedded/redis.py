@@ -32,6 +32,7 @@ class EmbeddedRedis(EmbeddedServer):
         20.0  # it syncs its file; killed before that, its last second would be read again from Kafka
     )
     parent_death_signal = signal.SIGTERM
+    keeps_data = True
 
     @property
     def url(self) -> str:

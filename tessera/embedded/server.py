@@ -30,6 +30,8 @@ class EmbeddedServer(ABC):
     start_timeout_s: ClassVar[float]
     stop_grace_s: ClassVar[float]
     parent_death_signal: ClassVar[signal.Signals]
+    keeps_data: ClassVar[bool]
+    """Whether a server that starts again in the same folder holds what it held."""
 
     def __init__(self, data_dir: Path, port: int = 0) -> None:
         self.data_dir = data_dir
@@ -42,6 +44,16 @@ class EmbeddedServer(ABC):
     def pid(self) -> int | None:
         """The server's process id; None where it does not run."""
         return self._process.pid if self._process is not None and self._process.running else None
+
+    @property
+    def status(self) -> int | None:
+        """The exit status of a server that ended by itself, negative where a signal ended it; else None."""
+        return None if self._process is None else self._process.status
+
+    @property
+    def log_path(self) -> Path:
+        """The server's log file; that of the run before has ``.1`` behind its name."""
+        return self.data_dir / f"{self.file_stem}.log"
 
     def start(self) -> Self:
         """Start the server and return once it answers.
@@ -67,6 +79,17 @@ class EmbeddedServer(ABC):
             self.stop()
             raise
 
+    def relaunch(self) -> None:
+        """Start a server that has died again, on the port it had; return before it answers."""
+        if self._lock is None or self.pid is not None:
+            raise RuntimeError(f"{self.name} has not died")
+        self._process = self._spawn(self._lock)
+
+    def wait_ready(self) -> None:
+        """Wait until the server answers. Raises :class:`UnavailableError` where it does not come up."""
+        if self._process is not None:
+            self._process.wait_ready(self._answers, self.start_timeout_s)
+
     def stop(self) -> None:
         """Stop the server and free its folder. Does nothing where it was not started."""
         if self._process is not None:
@@ -87,12 +110,19 @@ class EmbeddedServer(ABC):
     def _launch(self, lock: DataLock) -> None:
         """Start the process once and wait until it answers."""
         self.port = self._fixed_port or free_port()
+        self._process = self._spawn(lock)
+        self.wait_ready()
+
+    def _spawn(self, lock: DataLock) -> ServerProcess:
         command, stdin = self._command()
-        log_path = self.data_dir / f"{self.file_stem}.log"
-        self._process = ServerProcess(
-            self.name, command, log_path, lock, stdin=stdin, parent_death_signal=self.parent_death_signal
+        return ServerProcess(
+            self.name,
+            command,
+            self.log_path,
+            lock,
+            stdin=stdin,
+            parent_death_signal=self.parent_death_signal,
         )
-        self._process.wait_ready(self._answers, self.start_timeout_s)
 
     @abstractmethod
     def _command(self) -> tuple[list[str], bytes]:

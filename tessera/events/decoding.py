@@ -34,6 +34,9 @@ from tessera.events.parts import PART_HEADER, decode_part, max_event_bytes
 from tessera.events.topics import partition_of, topic_of
 
 EVENT_VERSION: Final = 1
+DAMAGED_HEADER: Final = "tessera-damaged"
+"""Marks a record that stands for one whose batch in the log cannot be decoded; its value says why."""
+
 MAX_CONTENT_BYTES: Final = 32 * 1024 * 1024
 """Default bound of one event's content; beyond it one document could exhaust a worker's memory."""
 
@@ -68,6 +71,10 @@ def decode_record(record: Record, max_content_bytes: int = MAX_CONTENT_BYTES) ->
 
     Raises :class:`EventError`.
     """
+    for name, why in record.headers:
+        if name == DAMAGED_HEADER:
+            shown = why.decode(errors="backslashreplace")
+            raise EventError("damaged_batch", f"the batch that held the record cannot be decoded: {shown}")
     if record.key is None:
         raise EventError("missing_key", "the record has no key; it must be <source>/<doc_id>", "key")
     if any(name == PART_HEADER for name, _ in record.headers):

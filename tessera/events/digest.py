@@ -18,8 +18,8 @@ def record_digest(record: Record) -> str:
     does not make it another one, and client libraries hand headers over in different shapes.
     """
     digest = hashlib.sha256()
-    digest.update(record.offset.to_bytes(8, "big", signed=True))
-    digest.update(record.timestamp_ms.to_bytes(8, "big", signed=True))
+    digest.update(_eight_bytes(record.offset))
+    digest.update(_eight_bytes(record.timestamp_ms))
     for field in (record.key, record.value):
         if field is None:
             digest.update(_NULL)
@@ -27,3 +27,8 @@ def record_digest(record: Record) -> str:
             digest.update(len(field).to_bytes(8, "big"))
             digest.update(field)
     return digest.hexdigest()
+
+
+def _eight_bytes(number: int) -> bytes:
+    """Two's complement of any integer, modulo 2^64: what producers choose as a time must never raise."""
+    return (number % 2**64).to_bytes(8, "big")

@@ -106,6 +106,8 @@ def narrowed(caller: Caller, asked: Sequence[str]) -> frozenset[str] | None:
     """The caller's principals, or those asked for and everyone's; 403 where the caller lacks one of them."""
     if not asked:
         return caller.principals
+    if not all(map(str.strip, asked)):
+        raise RefusedError(422, "invalid_request", "as: a principal is not empty", field="as")
     wanted = frozenset(asked) | {EVERYONE}
     if caller.principals is not None and not wanted <= caller.principals:
         raise RefusedError(403, "forbidden", "the token does not hold all of these principals")

@@ -44,13 +44,21 @@ class Guard:
                 421, "foreign_host", f"Host {host!r} is not this machine: use 127.0.0.1 or localhost"
             )
         origin = headers.get("origin")
-        if method not in SAFE_METHODS and origin is not None and urlsplit(origin).netloc != host:
+        if method not in SAFE_METHODS and origin is not None and not _is_from(origin, host):
             raise RefusedError(
                 403, "foreign_origin", "requests that change something must come from this service"
             )
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length) > self._max_body_bytes:
             raise _too_large(self._max_body_bytes)
+
+
+def _is_from(origin: str, host: str) -> bool:
+    """Whether an ``Origin`` is that of the host; one that is malformed is nobody's."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def _name(host: str) -> str:

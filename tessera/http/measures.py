@@ -55,6 +55,9 @@ _LAG = Gauge(
 )
 
 NO_ROUTE = "(none)"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
+OTHER_METHOD = "other"
+"""A client may make up methods without end, and every label value is kept for ever."""
 
 
 def count_shadow(outcome: str, overlap: float | None) -> None:
@@ -104,5 +107,6 @@ class Measured:
         finally:
             # A label per path would be one per document: the template is bounded.
             route = getattr(scope.get("route"), "path", NO_ROUTE)
-            REQUESTS.labels(route, scope["method"], status).inc()
+            method = scope["method"] if scope["method"] in METHODS else OTHER_METHOD
+            REQUESTS.labels(route, method, status).inc()
             REQUEST_SECONDS.labels(route).observe(time.perf_counter() - started)

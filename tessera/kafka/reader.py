@@ -11,11 +11,16 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from tessera.errors import PartitionCountError
 from tessera.events.change import Record
 from tessera.kafka.connection import DEADLINE_S, Security
+from tessera.kafka.parsing import read_all_records
 from tessera.store.base import ShardId
 
 _POLL_MS: Final = 50
 _FETCH_WAIT_MS: Final = 50
 """How long a broker waits for new records: at the end of a log every answer takes this long."""
+
+_MIN_TIMESTAMP_MS: Final = -(2**63)
+_MAX_TIMESTAMP_MS: Final = 2**63 - 1
+"""A time delta in a record can lead beyond, and the description of a dead letter holds no greater number."""
 
 
 class Bounds(NamedTuple):
@@ -26,9 +31,12 @@ class Bounds(NamedTuple):
 
 
 def record_of(message: Any) -> Record:
-    """The record in a message of aiokafka. A message without a timestamp (of before Kafka 0.10) has 0."""
-    headers = tuple((name, value or b"") for name, value in message.headers)
-    timestamp_ms = message.timestamp or 0
+    """The record in a message whose timestamp is in whole milliseconds, as aiokafka gives it.
+
+    A message without a timestamp (of before Kafka 0.10) has 0; one beyond 64 bits, the nearest within.
+    """
+    headers = tuple((name, value or b"") for name, value in message.headers or ())
+    timestamp_ms = min(max(message.timestamp or 0, _MIN_TIMESTAMP_MS), _MAX_TIMESTAMP_MS)
     return Record(
         message.topic, message.partition, message.offset, message.key, message.value, headers, timestamp_ms
     )
@@ -96,6 +104,7 @@ async def open_reader(
     bootstrap: str, shards: Collection[ShardId], security: Security
 ) -> AsyncIterator[LogReader]:
     """A reader of these partitions. Raises :class:`PartitionCountError` where one does not exist."""
+    read_all_records()
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,

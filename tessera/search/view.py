@@ -149,6 +149,8 @@ class GenerationView:
         async with self.lock:
             if heads.number <= self._number and self._failure is None:
                 return self._snapshot
+            if self._failure is not None:
+                self._forget()
             for _ in range(ATTEMPTS - 1):
                 try:
                     await self.follow(heads.by_shard)
@@ -159,6 +161,14 @@ class GenerationView:
                 await self.follow(heads.by_shard)
             self._number = max(self._number, heads.number)
             return self._snapshot
+
+    def _forget(self) -> None:
+        """Begin anew after parts contradicted each other: what caused it may be mended since."""
+        for task in self._consolidations.values():
+            task.cancel()  # their result would stand beside what is read now
+        self._consolidations.clear()
+        self._shards, self._parts, self._snapshot = {}, (), Snapshot((), {})
+        self._number, self._failure = 0, None
 
     async def _load(self, shard: ShardId, head: Head | None) -> Load:
         """What changed in one shard, and the bytes of what was added."""

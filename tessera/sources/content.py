@@ -53,4 +53,7 @@ def _read(descriptor: int, max_bytes: int) -> bytes:
 
 
 def _too_large(max_bytes: int) -> SourceError:
-    return SourceError(f"larger than {max_bytes:,} bytes; split it, or raise the maximum document size")
+    return SourceError(
+        f"larger than {max_bytes:,} bytes; an earlier version that is indexed stays as it is: split the "
+        "file, or raise max_document_bytes in tessera.toml (TESSERA_MAX_DOCUMENT_BYTES)"
+    )

@@ -7,6 +7,7 @@ while nobody watched, an index that was restored, or a broker that forgot everyt
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
@@ -65,7 +66,9 @@ class FolderSource:
 
     ``clock`` returns nanoseconds since the epoch. Use :meth:`initial` once, with what the index holds,
     then :meth:`changes` for what happens afterwards. A change counts as published when the next one is
-    asked for; where publishing fails, begin anew with a new object.
+    asked for; where publishing fails, begin anew with a new object. A folder without any of several
+    documents that are indexed looks like a disk that is not mounted: it deletes them with ``allow_empty``
+    only, and is a problem otherwise.
     """
 
     def __init__(
@@ -76,17 +79,21 @@ class FolderSource:
         *,
         max_document_bytes: int = Limits().max_document_bytes,
         idle_last_line_ns: int = IDLE_LAST_LINE_NS,
+        allow_empty: bool = False,
     ) -> None:
         self.path = path
         self.declaration = declaration
         self._clock = clock
         self._max_bytes = max_document_bytes
         self._idle_ns = idle_last_line_ns
+        self._allow_empty = allow_empty
         self._held: dict[str, HeldDocument] = {}
         self._states: dict[str, FileState] = {}
         self._open_ended: set[str] = set()
         self._unsettled: dict[str, int] = {}
         self._waited: dict[str, int] = {}
+        self.skipped = 0
+        """Files that the last look left out for their type."""
         self._scan_problems: list[SourceProblem] = []
         self._read_problems: dict[str, SourceProblem] = {}
 
@@ -94,6 +101,10 @@ class FolderSource:
     def problems(self) -> tuple[SourceProblem, ...]:
         """What the last look had to leave out, in order of path."""
         return tuple(sorted({*self._scan_problems, *self._read_problems.values()}))
+
+    def agrees_with(self, held: Mapping[str, HeldDocument]) -> bool:
+        """Whether the index, which holds ``held``, holds what has been published from here."""
+        return _live_contents(self._held) == _live_contents(held)
 
     def initial(self, held: Mapping[str, HeldDocument], *, watching: bool = False) -> Iterator[Change]:
         """Yield the changes that make the index, which holds ``held``, hold this folder.
@@ -109,8 +120,10 @@ class FolderSource:
     async def changes(self) -> AsyncGenerator[list[Change], None]:
         """Yield batches of changes as the folder changes, without end; each edit is one change.
 
-        A folder that cannot be listed for a while is reported in :attr:`problems`, and deletes nothing.
+        A folder that cannot be listed for a while is reported in :attr:`problems`, and deletes nothing. An
+        empty batch says that :attr:`problems` have changed.
         """
+        told = self.problems
         next_look_ns = 0
         async with aclosing(wakeups(self.path)) as wakes:
             async for wake in wakes:
@@ -118,6 +131,9 @@ class FolderSource:
                     continue
                 async for batch in self._settled():
                     yield batch
+                if self.problems != told:
+                    told = self.problems
+                    yield []
                 next_look_ns = self._clock() + RESCAN_NS
 
     async def _settled(self) -> AsyncGenerator[list[Change], None]:
@@ -141,6 +157,7 @@ class FolderSource:
     def _look(self, *, watching: bool, settle: bool) -> Iterator[list[Change]]:
         found = scan(self.path, self.declaration.kind)
         self._scan_problems = found.problems
+        self.skipped = found.skipped
         self._forget(found)
         self._waited, self._unsettled = self._unsettled, {}
         batch: list[Change] = []
@@ -174,8 +191,21 @@ class FolderSource:
                 yield one
 
     def _missing(self, found: Scan) -> list[str]:
-        live = (doc_id for doc_id, held in self._held.items() if not held.deleted)
-        return sorted(doc_id for doc_id in live if found.is_gone(doc_id))
+        live = [doc_id for doc_id, held in self._held.items() if not held.deleted]
+        gone = sorted(doc_id for doc_id in live if found.is_gone(doc_id))
+        if 1 < len(live) == len(gone) and not self._allow_empty:
+            self._scan_problems.append(self._emptied(len(gone)))
+            return []
+        return gone
+
+    def _emptied(self, documents: int) -> SourceProblem:
+        path, name = shlex.quote(str(self.path)), shlex.quote(self.declaration.name)
+        return SourceProblem(
+            ".",
+            f"all {documents} documents that are indexed are gone from this folder, so nothing is deleted, "
+            "since it may not be mounted; if they are to be deleted, run "
+            f"`tessera ingest {path} --source {name} --allow-empty`",
+        )
 
     def _is_known(self, file: SourceFile) -> bool:
         """Whether nothing about the file has changed since it was looked at."""
@@ -249,6 +279,14 @@ class FolderSource:
             else:
                 self._states[one.doc_id] = one.state
             (self._open_ended.add if one.is_open_ended else self._open_ended.discard)(one.doc_id)
+
+
+def _live_contents(held: Mapping[str, HeldDocument]) -> dict[str, tuple[str, str, frozenset[str]]]:
+    return {
+        doc_id: (document.content_digest, document.media_type, frozenset(document.access))
+        for doc_id, document in dict(held).items()
+        if not document.deleted
+    }
 
 
 def _content_length(change: Change) -> int:

@@ -51,12 +51,14 @@ class Scan:
     """The files found, by document id, and what was left out.
 
     ``unknown`` names files and folders (relative, POSIX) that could not be looked into: nothing can be
-    said about what is below them, so nothing there counts as gone.
+    said about what is below them, so nothing there counts as gone. ``skipped`` counts files of types that
+    the source does not hold.
     """
 
     files: dict[str, SourceFile] = field(default_factory=dict)
     problems: list[SourceProblem] = field(default_factory=list)
     unknown: set[str] = field(default_factory=set)
+    skipped: int = 0
 
     def is_gone(self, doc_id: str) -> bool:
         """Whether a document that was here once is certainly not here now."""
@@ -160,6 +162,7 @@ class _Walk:
     def _file(self, path: str, name: str) -> None:
         kind = media_type(self._kind, name)
         if kind is None:
+            self._found.skipped += 1
             return
         try:
             check_doc_id(name)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tessera.cli.up import children
-from tessera.cli.up.children import Child
+from tessera.cli.up.children import Child, last_words
 from tessera.embedded.process import DataLock
 
 
@@ -17,6 +18,36 @@ def lock(tmp_path: Path) -> Iterator[DataLock]:
     lock = DataLock(tmp_path / "up.lock")
     yield lock
     lock.release()
+
+
+NOW_S = 1_800_000_000.0
+
+
+def logged(level: str, text: str, seconds_ago: float) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW_S - seconds_ago))
+    return f"{at},123 {level} streams: {text}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "words"),
+    [
+        ([], 1, ""),
+        ([logged("INFO", "ready", 1)], -9, ""),
+        ([logged("ERROR", "lost the disk", 2), logged("INFO", "merged", 1)], -9, "lost the disk"),
+        ([logged("ERROR", "long ago", 60), logged("INFO", "merged", 1)], 70, ""),
+        ([logged("CRITICAL", "unknown error", 1), "Traceback …", "KeyError: 'x'"], 70, "KeyError: 'x'"),
+        ([logged("INFO", "ready", 1), "tessera worker: no broker"], 1, "tessera worker: no broker"),
+        (["something unrelated"], -9, ""),
+    ],
+)
+def test_only_what_can_be_the_reason_of_an_end_is_quoted(
+    tmp_path: Path, lines: list[str], status: int, words: str
+) -> None:
+    log = tmp_path / "worker.log"
+    log.write_text("".join(f"{line}\n" for line in lines))
+    found = last_words(log, status, NOW_S)
+    assert found.endswith(words)
+    assert bool(found) == bool(words)
 
 
 def test_a_child_that_dies_is_started_again_and_told_with_its_last_words(
@@ -76,5 +107,6 @@ def test_the_pause_grows_while_a_child_keeps_dying(
         await asyncio.wait_for(keeping, 10)
 
     asyncio.run(run())
+    assert all(line.endswith(f"its log is {tmp_path / 'worker.log'}") for line in told)
     pauses = [line.split("starts again in ")[1].split(" s:")[0] for line in told[:3]]
     assert pauses == ["0.01", "0.02", "0.03"]

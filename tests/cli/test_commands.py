@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from tessera.addresses import Address, write_address
 from tessera.cli import main as entry
 from tessera.cli.up.sources import BUNDLED, bundled_folders, user_folders
 from tessera.errors import SettingsError, SourceError
@@ -88,6 +89,8 @@ def test_every_command_has_help_with_an_example_and_json(
         (["shard", "adopt-log", "documents", "--redis", "redis://127.0.0.1:1/0"], "write TOPIC/PARTITION"),
         (["chunk", "x.md", "--media-type", "text/html"], "--media-type"),
         (["up", "--source", "notes"], "is not NAME=PATH[,KIND]"),
+        (["up", "--source", "notes=.,bogus"], "kind 'bogus'; the kinds are documents, devex, github"),
+        (["search", "x", "--as", " "], "--as: a principal is not empty"),
         (["serve", "--host", "192.0.2.1", "--broker", "b:1", "--redis", "redis://r/0"], "refusing to bind"),
         (["search", "x", "--redis", "http://r"], "--redis: http is not one of"),
     ],
@@ -153,7 +156,7 @@ def test_chunk_tells_the_media_type_by_the_name(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "line 3: "),
+        ("{", "line 3 is not JSON: "),
         (json.dumps(EVENT | {"revision": -1}), "line 3, field 'revision': "),
         (json.dumps({"v": 1, "op": "delete", "source": "a/b", "doc_id": "x"}), "line 3, field 'source': "),
         ('{"v": 1, "op": "append", "source": "notes", "doc_id": "x", "first_line": 1, "content": ""}',
@@ -170,6 +173,27 @@ def test_publish_names_line_and_field_before_anything_is_sent(
     assert "changes.jsonl, " in shown
     assert words in shown
     assert "nothing was published" in shown
+
+
+def test_chunk_says_what_to_do_about_an_unknown_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.md").write_text("x\n")
+    assert entry.run(["chunk", "a.md", "--policy", "bogus"]) == 1
+    assert "give a built-in name or a TOML file" in capsys.readouterr().err
+
+
+def test_ingest_leaves_alone_what_a_running_up_keeps_in_step(capsys: pytest.CaptureFixture[str]) -> None:
+    redis = "redis://127.0.0.1:1/0"
+    Path("data").mkdir()
+    address = Address(os.getpid(), "127.0.0.1:1", redis, "http://127.0.0.1:1", kept={"notes": "/my/notes"})
+    write_address(Path("data"), address)
+    assert entry.run(["ingest", ".", "--source", "notes", "--data-dir", "data"]) == 1
+    told = capsys.readouterr().err
+    assert "in step with /my/notes: use another --source" in told
+    assert told.count("\n") == 1
+    # Another index is another matter: only its server is missing here.
+    other = ["--redis", "redis://127.0.0.1:2/0"]
+    assert entry.run(["ingest", ".", "--source", "notes", "--data-dir", "data", *other]) == 1
+    assert "127.0.0.1:2" in capsys.readouterr().err
 
 
 def test_ingest_refuses_a_kind_that_the_workers_do_not_know_of(capsys: pytest.CaptureFixture[str]) -> None:

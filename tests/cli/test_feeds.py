@@ -2,20 +2,27 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
-from tessera.cli.feeds import Feed, Published, unpublished
+from tessera.cli import feeds as feeds_module
+from tessera.cli.feeds import Feed, FeedReport, Published, skipped_files, unpublished
 from tessera.cli.up.freshness import FreshnessWatch
 from tessera.cli.up.screen import summary
 from tessera.errors import EventError, UnavailableError
-from tessera.events.catalog import SourceDeclaration
-from tessera.events.change import Change, Delete
-from tessera.events.topics import DOCUMENTS
+from tessera.events.catalog import SourceCatalog, SourceDeclaration
+from tessera.events.change import Change, Delete, Record
+from tessera.events.encoding import encode_event
+from tessera.events.topics import DOCUMENTS, LOGS
 from tessera.kafka.publisher import Position
+from tessera.shards.generations import bootstrap
+from tessera.shards.writer import ShardWriter
+from tessera.sources.folder import FolderSource
 from tessera.store.base import Commit, ShardId
 from tessera.store.memory import MemoryStore
 
@@ -144,3 +151,110 @@ def test_the_screen_shows_processes_sources_lag_and_dead_letters() -> None:
     assert "\x1b[31m" not in shown
     assert "notes\\x1b[31m" in shown
     assert list(summary(state | {"overview": {}}))
+
+
+def test_a_feed_tells_what_it_skips_and_forgets_problems_that_are_over(tmp_path: Path) -> None:
+    one = feed(files(tmp_path, "a.md", "b.pdf", "c.png"), FakePublisher())
+    os.mkfifo(tmp_path / "d.md")
+
+    async def follow() -> list[dict[str, str]]:
+        problems = []
+        async for report in one.forever():
+            problems.append(dict(report.problems))
+            if not report.problems:
+                return problems
+            (tmp_path / "d.md").unlink()
+        return problems
+
+    assert asyncio.run(asyncio.wait_for(follow(), 30)) == [{"d.md": "not a regular file"}, {}]
+    told = "notes: 2 files were skipped: a source of kind documents reads .md, .markdown, .txt"
+    assert skipped_files(one.report, "documents") == told
+    assert skipped_files(FeedReport("notes"), "documents") == ""
+
+
+class Index(FakePublisher):
+    """A publisher whose changes are applied at once, but for those of ``refused`` documents."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore()
+        self.refused: set[str] = set()
+        self._writer: ShardWriter | None = None
+
+    async def publish_many(self, changes: Sequence[Change]) -> list[Position]:
+        if self._writer is None:
+            await bootstrap(self.store, {DOCUMENTS: 1, LOGS: 1})
+            self._writer = ShardWriter(self.store, SHARD, partitions=1, catalog=SourceCatalog([NOTES]))
+            await self._writer.open()
+        positions = await super().publish_many(changes)
+        for change, position in zip(changes, positions, strict=True):
+            event = encode_event(change, 1_000_000)
+            value = b"refused" if change.doc_id in self.refused else event.value
+            await self._writer.write([Record(*SHARD, position.offset, event.key, value)])
+        return positions
+
+
+def test_a_change_that_the_index_did_not_apply_is_published_again_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds_module, "COMPARE_EVERY_S", 0.05)
+    index = Index()
+    index.refused = {"b.md"}
+    one = Feed(files(tmp_path, "a.md", "b.md"), NOTES, index.store, index, 1_000_000)  # type: ignore[arg-type]
+
+    async def follow() -> None:
+        async for _ in one.forever():
+            if index.sent.count("b.md") == 2:
+                index.refused.clear()
+            if index.sent.count("b.md") == 3:
+                return
+
+    asyncio.run(asyncio.wait_for(follow(), 30))
+    assert index.sent == ["a.md", "b.md", "b.md", "b.md"]
+    assert one._compare_every_s == 0.2  # twice as long after each time
+
+
+def test_a_feed_is_content_with_an_index_that_holds_what_was_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds_module, "COMPARE_EVERY_S", 0.01)
+    index = Index()
+    one = Feed(files(tmp_path, "a.md", "b.md"), NOTES, index.store, index, 1_000_000)  # type: ignore[arg-type]
+    comparisons: list[bool] = []
+    is_as_published = one._is_as_published
+
+    async def noted(source: FolderSource) -> bool:
+        comparisons.append(await is_as_published(source))
+        if len(comparisons) == 5:
+            files(tmp_path, "c.md")
+        return comparisons[-1]
+
+    monkeypatch.setattr(one, "_is_as_published", noted)
+
+    async def follow() -> None:
+        async for _ in one.forever():
+            if "c.md" in index.sent:
+                return
+
+    asyncio.run(asyncio.wait_for(follow(), 30))
+    assert all(comparisons)
+    assert index.sent == ["a.md", "b.md", "c.md"]
+
+
+def test_a_folder_that_is_emptied_is_reported_and_deletes_only_when_told_to(tmp_path: Path) -> None:
+    index = Index()
+    folder = files(tmp_path, "a.md", "b.md")
+
+    def ingest(**options: bool) -> FeedReport:
+        one = Feed(folder, NOTES, index.store, index, 1_000_000, **options)  # type: ignore[arg-type]
+        asyncio.run(one.once())
+        return one.report
+
+    assert not ingest().problems
+    (folder / "a.md").unlink()
+    (folder / "b.md").unlink()
+    report = ingest()
+    assert report.deleted == 0
+    [line] = unpublished([report])
+    assert "--allow-empty" in line
+    assert ingest(allow_empty=True).deleted == 2

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -102,11 +102,22 @@ class Up:
     def stop(self, number: signal.Signals) -> int:
         self._process.send_signal(number)
         status = self._process.wait(DEADLINE_S)
+        self._close()
+        return status
+
+    def _close(self) -> None:
         self._reader.join(DEADLINE_S)
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
-        return status
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for its end; its exit status and what it wrote to standard error."""
+        status = self._process.wait(DEADLINE_S)
+        assert self._process.stderr is not None
+        told = self._process.stderr.read()
+        self._close()
+        return status, told
 
     def end(self) -> None:
         if self._process.poll() is None:
@@ -225,7 +236,7 @@ def test_commands_find_a_running_up_and_publish_ingest_and_tend_dead_letters(tmp
         assert (letter["reason"], letter["key"]) == ("invalid_json", "wiki/c.md")
         [shown] = up.json("deadletter", "show", letter["id"])
         assert base64.b64decode(shown["value_base64"]) == b"not JSON"
-        assert up.json("deadletter", "replay") == [{"replayed": [letter["id"]]}]
+        assert up.json("deadletter", "replay") == [{"replayed": [letter["id"]], "refused": {}}]
         until(lambda: [each["id"] != letter["id"] for each in up.json("deadletter", "list")[0]] == [True])
         [[again]] = up.json("deadletter", "list")
         assert up.json("deadletter", "discard", again["id"]) == [{"discarded": again["id"]}]
@@ -236,6 +247,62 @@ def test_commands_find_a_running_up_and_publish_ingest_and_tend_dead_letters(tmp
         assert (unknown.returncode, "there is no shard" in unknown.stderr) == (2, True)
         for command in ("search echidnas", "status", "deadletter list"):
             assert up.tessera(*command.split()).returncode == 0
+
+
+def test_up_outlives_its_valkey_and_a_name_that_is_not_utf8_and_ends_on_hangup(
+    tmp_path: Path,
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "picture.png").touch()
+    with running(tmp_path, "--source", "notes=notes") as up:
+        assert "notes: 1 file was skipped" in up.wait_for("skipped", source="notes")["message"]
+        up.wait_for("indexed")
+        (notes / os.fsdecode(b"caf\xe9\n.pdf")).touch()
+        problem = up.wait_for("problem", source="notes")["message"]
+        assert "caf\\xe9" in problem
+        assert "its name is not UTF-8; rename it" in problem
+
+        kept = up.tessera("ingest", str(tmp_path), "--source", "handbook")
+        assert kept.returncode == 1
+        assert "keeps source 'handbook' in step with" in kept.stderr
+        healthy = up.tessera("shard", "adopt-log", "--all")
+        assert healthy.returncode == 2
+        assert "with --yes" in healthy.stderr
+        hint = up.tessera("search", "notice", "--source", "nosuch")
+        assert (hint.returncode, "there is no source 'nosuch'" in hint.stderr) == (0, True)
+
+        os.kill(server_pid(tmp_path / ".tessera" / "redis" / "redis.lock"), signal.SIGKILL)
+        up.wait_for("recovered")
+        (notes / "after.md").write_text("Cassowaries.\n")
+        up.wait_for("changed", document="notes/after.md")
+        assert [hit["doc_id"] for hit in up.hits("cassowaries")] == ["after.md"]
+        assert {shard["epoch"] for shard in up.json("status")[0]["shards"]} == {0}
+        assert up.stop(signal.SIGHUP) == 0
+        assert not (tmp_path / ".tessera" / "address.json").exists()
+
+
+def test_up_stops_all_of_it_when_its_broker_is_gone(tmp_path: Path) -> None:
+    with running(tmp_path) as up:
+        pids = up.wait_for("ready")["pids"]
+        os.kill(server_pid(tmp_path / ".tessera" / "broker" / "broker.lock"), signal.SIGKILL)
+        up.wait_for("stopping")
+        status, told = up.ended()
+        assert status == 1
+        assert "the embedded broker ended with status -9, and what it held is gone" in told
+        assert told.count("\n") == 1
+        assert not any(map(runs, pids.values()))
+        assert not (tmp_path / ".tessera" / "address.json").exists()
+
+
+def server_pid(lock: Path) -> int:
+    """The process, not our child, that holds this lock file open: the server that inherited it."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and "tessera" not in (folder / "cmdline").read_bytes().decode():
+            with suppress(OSError):
+                if any(open_file.resolve() == lock for open_file in (folder / "fd").iterdir()):
+                    return int(folder.name)
+    pytest.fail(f"no server holds {lock}")
 
 
 async def produce(folder: Path, key: bytes, value: bytes) -> None:

@@ -35,6 +35,11 @@ def test_where_and_with_what_headers_a_record_is_read_does_not_matter() -> None:
     assert record_digest(again) == record_digest(RECORD)
 
 
+@pytest.mark.parametrize("timestamp_ms", [2**63, -(2**63) - 1, 10**30])
+def test_no_time_that_a_producer_may_choose_is_too_great(timestamp_ms: int) -> None:
+    assert record_digest(RECORD._replace(timestamp_ms=timestamp_ms)) != record_digest(RECORD)
+
+
 def test_the_digest_is_frozen() -> None:
     """Heads in Redis hold it: a change of it would refuse every log that was applied."""
     assert record_digest(RECORD) == "5e1586894d7c65cebcf1d18176e82bd697962bba9f3605d59d42559e59bb980b"

@@ -55,3 +55,10 @@ def test_a_caller_can_narrow_but_never_widen_what_it_sees() -> None:
     with pytest.raises(RefusedError) as caught:
         narrowed(reader, ["group:a", "group:z"])
     assert caught.value.status == 403
+
+
+@pytest.mark.parametrize("asked", [[""], [" "], ["group:a", ""]])
+def test_an_empty_principal_is_refused_not_taken_for_none(asked: list[str]) -> None:
+    with pytest.raises(RefusedError) as caught:
+        narrowed(OPERATOR, asked)
+    assert caught.value.status == 422

@@ -338,6 +338,28 @@ def test_status_and_generations_tell_how_the_index_stands() -> None:
     with_service(use, HANDBOOK, SECRET)
 
 
+def test_made_up_methods_and_paths_make_no_labels_of_their_own() -> None:
+    async def use(client: httpx.AsyncClient) -> None:
+        for number in range(20):
+            await client.request(f"MADEUP{number}", "/healthz")
+            await client.request("GET", f"/made/up/{number}")
+        text = (await client.get("/metrics")).text
+        assert 'method="other"' in text
+        assert "MADEUP" not in text
+        assert "made/up" not in text
+
+    with_service(use)
+
+
+@pytest.mark.parametrize("origin", ["http://[::1", "null", "http://[", "//", "http://127.0.0.1:8765.evil"])
+def test_an_origin_that_is_malformed_is_a_foreign_one(origin: str) -> None:
+    async def use(client: httpx.AsyncClient) -> None:
+        response = await client.post("/api/changes", json=HANDBOOK, headers={"Origin": origin})
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "foreign_origin")
+
+    with_service(use)
+
+
 def test_metrics_count_requests_by_route_and_describe_the_index() -> None:
     async def use(client: httpx.AsyncClient) -> None:
         await client.get("/api/documents/handbook/none.md")

@@ -421,3 +421,22 @@ def test_segments_that_hold_the_same_live_chunk_are_reported() -> None:
             await Searcher(index.store).search("word")
 
     run(scenario)
+
+
+def test_a_searcher_recovers_from_an_index_that_contradicted_itself_once_it_does_not_any_more() -> None:
+    async def scenario(index: LiveIndex, searcher: Searcher) -> None:
+        await index.upsert(Document("a", "b", ("word",)))
+        await searcher.refresh()
+        index.live.clear()  # So the next commit carries no tombstone for what is there.
+        await index.upsert(Document("a", "b", ("word",)))
+        with pytest.raises(CorruptionError):
+            await searcher.warm()
+        with pytest.raises(CorruptionError):
+            await searcher.search("word")
+        await index.delete("a/b")
+        await index.upsert(Document("a", "c", ("word",)))
+        assert [hit.doc_id for hit in (await searcher.search("word")).hits] == ["c"]
+        await searcher.warm()
+        assert [hit.doc_id for hit in (await searcher.search("word")).hits] == ["c"]
+
+    run(scenario)

@@ -339,3 +339,88 @@ def test_large_folders_come_in_batches_and_are_remembered_after_each(
         return sizes
 
     assert asyncio.run(first_batches()) == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.md", b"caf\xe9.bin"])
+def test_a_name_that_is_not_utf8_is_reported_and_the_watch_goes_on(tmp_path: Path, name: bytes) -> None:
+    path = tmp_path / os.fsdecode(name)
+    shown = name.decode(errors="backslashreplace")
+
+    async def test(watched: Watched) -> None:
+        path.write_bytes(b"x")
+        await watched.until(lambda: shown in [problem.path for problem in watched.source.problems])
+        (tmp_path / "a.md").write_text("A")
+        await watched.until(lambda: watched.index.contents.get("a.md") == "A")
+        path.unlink()
+        await watched.until(lambda: watched.source.problems == ())
+
+    watching(tmp_path, test)
+
+
+def test_a_problem_that_comes_or_goes_is_told_by_an_empty_batch(tmp_path: Path) -> None:
+    async def told() -> list[list[Change]]:
+        source = FolderSource(tmp_path, HANDBOOK)
+        batches = []
+        async with aclosing(source.changes()) as arriving:
+            task = asyncio.create_task(anext(arriving))
+            await asyncio.sleep(0)
+            os.mkfifo(tmp_path / "a.md")
+            batches.append(await asyncio.wait_for(task, DEADLINE_S))
+            (tmp_path / "a.md").unlink()
+            batches.append(await asyncio.wait_for(anext(arriving), DEADLINE_S))
+        assert source.problems == ()
+        return batches
+
+    assert asyncio.run(told()) == [[], []]
+
+
+def test_a_folder_found_without_any_of_several_held_documents_deletes_nothing_unless_told_to(
+    tmp_path: Path,
+) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        (tmp_path / name).write_text(name)
+    index = IndexModel(HANDBOOK)
+    index.apply(FolderSource(tmp_path, HANDBOOK).initial({}))
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
+    (tmp_path / "lost+found.md").write_text("what the mount point itself holds")
+    source = FolderSource(tmp_path, HANDBOOK)
+    index.apply(source.initial(index.held))
+    assert set(index.contents) == {"a.md", "b.md", "c.md", "lost+found.md"}
+    [problem] = source.problems
+    assert problem.path == "."
+    assert "all 3 documents" in problem.reason
+    assert f"tessera ingest {tmp_path} --source handbook --allow-empty" in problem.reason
+    (tmp_path / "lost+found.md").unlink()
+    index.apply(FolderSource(tmp_path, HANDBOOK, allow_empty=True).initial(index.held))
+    assert index.contents == {}
+
+
+def test_the_only_document_of_a_folder_is_deleted_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("a")
+    index = IndexModel(HANDBOOK)
+    index.apply(FolderSource(tmp_path, HANDBOOK).initial({}))
+    (tmp_path / "a.md").unlink()
+    index.apply(FolderSource(tmp_path, HANDBOOK).initial(index.held))
+    assert index.contents == {}
+
+
+def test_a_watched_folder_that_is_emptied_at_once_is_a_problem_until_its_files_are_back(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "mount"
+    (folder / "docs").mkdir(parents=True)
+
+    async def test(watched: Watched) -> None:
+        contents = {"docs/a.md": "a", "docs/b.md": "b"}
+        (folder / "docs" / "a.md").write_text("a")
+        (folder / "docs" / "b.md").write_text("b")
+        await watched.until_held(contents)
+        (folder / "docs").rename(tmp_path / "elsewhere")
+        await watched.until(lambda: [problem.path for problem in watched.source.problems] == ["."])
+        assert watched.index.contents == contents
+        (tmp_path / "elsewhere").rename(folder / "docs")
+        await watched.until(lambda: watched.source.problems == ())
+        assert watched.index.contents == contents
+
+    watching(folder, test)

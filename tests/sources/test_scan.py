@@ -234,5 +234,12 @@ def test_a_file_over_the_maximum_size_is_refused(folder: Path, size: int, fits: 
         content, state, stable = read_file(file, 100)
         assert (content.content, state, stable) == (b"x" * size, file.state, True)
     else:
-        with pytest.raises(SourceError, match="larger than 100 bytes"):
+        with pytest.raises(SourceError, match=r"larger than 100 bytes.*TESSERA_MAX_DOCUMENT_BYTES"):
             read_file(file, 100)
+
+
+def test_files_of_other_types_are_counted(folder: Path) -> None:
+    for name in ("a.md", "b.pdf", "c/d.html", ".hidden"):
+        write(folder / name)
+    found = scan(folder, "documents")
+    assert (list(found.files), found.skipped, found.problems) == (["a.md"], 2, [])

@@ -15,9 +15,11 @@ from tessera.documents.record import DocumentRecord
 from tessera.errors import UnavailableError
 from tessera.events.catalog import SourceCatalog, SourceDeclaration
 from tessera.events.change import Record
+from tessera.events.decoding import DAMAGED_HEADER
 from tessera.events.digest import record_digest
 from tessera.events.topics import DEADLETTER_TOPIC, DOCUMENTS, LOGS, partition_of
 from tessera.kafka.probe import LogState
+from tessera.shards.deadletters import list_deadletters
 from tessera.shards.writer import BatchReport, ShardWriter
 from tessera.store.base import Head, ShardId
 from tessera.store.memory import MemoryStore
@@ -117,13 +119,22 @@ def test_after_an_assignment_reading_goes_on_after_the_applied_record() -> None:
     run(test())
 
 
-def test_a_record_is_known_again_by_its_digest_whatever_its_timestamp() -> None:
-    truncated = next(ms for ms in range(1_000, 2_000) if int(ms / 1000 * 1000) != ms)
-
+@pytest.mark.parametrize(
+    "timestamp_ms",
+    [
+        next(ms for ms in range(1_000, 2_000) if int(ms / 1000 * 1000) != ms),
+        1_700_000_000_123_456_789,  # nanoseconds: beyond what a float holds
+        2**63 - 1,
+        -(2**63),
+        -1,
+        0,
+    ],
+)
+def test_a_record_is_known_again_by_its_digest_whatever_its_timestamp(timestamp_ms: int) -> None:
     async def test() -> None:
         store = MemoryStore()
         [doc_id] = ids_in(SHARD, 1)
-        record = upsert(doc_id, 0)._replace(timestamp_ms=truncated, headers=(("h", b"v"),))
+        record = upsert(doc_id, 0)._replace(timestamp_ms=timestamp_ms, headers=(("h", b"v"),))
         async with driver(store) as subject:
             await subject.feed([record])
         head = await store.head(SHARD)
@@ -148,6 +159,21 @@ def test_an_undecodable_record_becomes_a_dead_letter_and_the_partition_moves_on(
             assert len(subject.produced) == 1
         assert await store.outbox(SHARD) == []
         assert len(await store.deadletters(SHARD)) == 1
+
+    run(test())
+
+
+def test_a_record_out_of_a_damaged_batch_becomes_a_dead_letter_and_the_partition_moves_on() -> None:
+    async def test() -> None:
+        store = MemoryStore()
+        [doc_id] = ids_in(SHARD, 1)
+        lost = Record(*SHARD, 0, None, None, ((DAMAGED_HEADER, b"its checksum"),))
+        async with driver(store) as subject:
+            await subject.feed([lost, upsert(doc_id, 1)])
+        [letter] = await list_deadletters(store)
+        assert letter.reason == "damaged_batch"
+        assert "its checksum" in letter.message
+        assert await revisions(store, SHARD) == {f"handbook/{doc_id}": 1}
 
     run(test())
 

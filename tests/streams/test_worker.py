@@ -17,7 +17,9 @@ import pytest
 from bench.crash import NAMESPACE, Cluster, Model, Ordeal, compare, publish
 from tessera.embedded.process import free_port
 from tessera.embedded.redis import EmbeddedRedis
+from tessera.events.topics import DOCUMENTS
 from tessera.kafka.admin import ensure_topics
+from tessera.store.base import ShardId
 from tessera.store.connect import connect
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
@@ -169,3 +171,66 @@ def test_without_a_broker_it_says_which_address_and_ends(tmp_path: Path) -> None
     assert ended.returncode == 1
     assert address in ended.stderr.decode()
     assert len(ended.stderr.decode().strip().splitlines()) == 1, ended.stderr.decode()
+
+
+EVIL_PRODUCER = """
+import asyncio, json, sys
+from aiokafka import AIOKafkaProducer
+
+class Name(str):
+    def encode(self, *_):
+        return b"\\xff\\xfe"
+
+async def main(address, topic, first, count):
+    producer = AIOKafkaProducer(bootstrap_servers=address, acks="all")
+    await producer.start()
+    for number in range(first, first + count):
+        event = {"v": 1, "op": "upsert", "source": "handbook", "doc_id": f"d{number}", "revision": 1}
+        value = json.dumps(event | {"media_type": "text/plain", "content": "text"}).encode()
+        key = b"handbook/d%d" % number
+        time_ns = 1_700_000_000_123_456_789 + number
+        await producer.send_and_wait(topic, value, key, 0, headers=[(Name("k"), b"v")], timestamp_ms=time_ns)
+    await producer.stop()
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+"""
+
+
+def test_names_of_headers_and_times_that_no_client_would_send_stop_neither_a_worker_nor_the_next_one(
+    tmp_path: Path,
+) -> None:
+    shard = ShardId(DOCUMENTS, 0)
+    cluster = Cluster(tmp_path, Ordeal(workers=1, partitions=1))
+
+    def produce(first: int, count: int) -> None:
+        subprocess.run(
+            [sys.executable, "-c", EVIL_PRODUCER, cluster.broker.address, DOCUMENTS, str(first), str(count)],
+            env={**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"},
+            check=True,
+            timeout=30,
+        )
+
+    async def applied(offset: int) -> None:
+        store = connect(cluster.redis.url, NAMESPACE)
+
+        async def there() -> bool:
+            head = await store.head(shard)
+            return head is not None and head.applied == offset
+
+        try:
+            await until(there, cluster)
+            assert await store.deadletters(shard) == {}
+        finally:
+            await store.close()
+
+    try:
+        cluster.start()
+        asyncio.run(ensure_topics(cluster.broker.address, 1))
+        produce(0, 3)
+        asyncio.run(applied(2))
+        cluster.kill_worker(0)
+        produce(3, 1)
+        asyncio.run(applied(3))
+        assert "refused" not in cluster.logs()
+    finally:
+        cluster.stop()

@@ -16,6 +16,7 @@ from tessera.cli.up.sources import bundled_folders, user_folders
 from tessera.embedded.broker import EmbeddedBroker
 from tessera.embedded.process import DataLock, free_port
 from tessera.embedded.redis import EmbeddedRedis
+from tessera.embedded.server import EmbeddedServer
 from tessera.errors import SettingsError
 from tessera.http.access import check_exposure
 from tessera.settings import Settings, load_settings
@@ -36,8 +37,8 @@ def run(
     check_exposure(settings)
     with ExitStack() as stack:
         settings, lock = _settled(settings, stack)
-        settings, adopts_logs = _with_servers(settings, stack)
-        plan = Plan(settings, watched, workers, config, adopts_logs)
+        settings, servers = _with_servers(settings, stack)
+        plan = Plan(settings, watched, workers, config, servers)
         out = console()
         if as_json or not out.is_terminal:
             asyncio.run(Session(plan, lock, machine if as_json else plain).run())
@@ -72,13 +73,16 @@ def _settled(settings: Settings, stack: ExitStack) -> tuple[Settings, DataLock]:
     return settings.model_copy(update={"data_dir": data_dir, "port": port}), lock
 
 
-def _with_servers(settings: Settings, stack: ExitStack) -> tuple[Settings, bool]:
-    """The settings with embedded servers in place of those not named; whether the broker is one."""
+def _with_servers(settings: Settings, stack: ExitStack) -> tuple[Settings, tuple[EmbeddedServer, ...]]:
+    """The settings with embedded servers in place of those not named, and those servers."""
     found: dict[str, object] = {}
+    servers: list[EmbeddedServer] = []
     if not settings.redis:
         redis = stack.enter_context(EmbeddedRedis(settings.data_dir / "redis"))
         found["redis"] = redis.url
+        servers.append(redis)
     if not settings.broker:
         broker = stack.enter_context(EmbeddedBroker(settings.data_dir / "broker"))
         found |= {"broker": broker.address, "embedded": True}
-    return settings.model_copy(update=found), "broker" in found
+        servers.append(broker)
+    return settings.model_copy(update=found), tuple(servers)

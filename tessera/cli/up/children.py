@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +20,12 @@ HEALTHY_S = 30.0
 """A child that ran this long starts again after the shortest pause."""
 
 POLL_S = 0.2
+
+TAIL_BYTES = 8192
+RECENT_S = 5.0
+"""An older error is of something else: the process lived on after it."""
+
+_LOGGED = re.compile(r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} (?P<level>[A-Z]+) ")
 
 
 class Child:
@@ -75,9 +83,9 @@ class Child:
                 continue
             pause_s = FIRST_PAUSE_S if clock() - started >= HEALTHY_S else min(2 * pause_s, LONGEST_PAUSE_S)
             status = self._process.status
-            self._changed(
-                f"{self.name} ended with status {status}, starts again in {pause_s:g} s: {self._last_line()}"
-            )
+            words = last_words(self._log_path, status, time.time())
+            why = f"{words} (log: {self._log_path})" if words else f"its log is {self._log_path}"
+            self._changed(f"{self.name} ended with status {status}, starts again in {pause_s:g} s: {why}")
             await asyncio.sleep(pause_s)
             if not self._stopping:
                 self.restarts += 1
@@ -90,9 +98,21 @@ class Child:
         if self._process is not None:
             await asyncio.to_thread(self._process.stop, grace_s)
 
-    def _last_line(self) -> str:
-        with self._log_path.open("rb") as log:
-            log.seek(max(0, self._log_path.stat().st_size - 2048))
-            lines = log.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"{last} (log: {self._log_path})"
+
+def last_words(log_path: Path, status: int | None, now_s: float) -> str:
+    """The line of a log that says why its process ended; empty where none does.
+
+    That is what a process that ended by itself wrote last without a time before it (our own complaint, the
+    end of a traceback), else the last error logged in the seconds before ``now_s``.
+    """
+    with log_path.open("rb") as log:
+        log.seek(max(0, log_path.stat().st_size - TAIL_BYTES))
+        lines = [line.strip() for line in log.read().decode(errors="replace").split("\n") if line.strip()]
+    if lines and not _LOGGED.match(lines[-1]):
+        return lines[-1] if status is not None and status > 0 else ""
+    for line in reversed(lines):
+        logged = _LOGGED.match(line)
+        if logged is not None and logged["level"] in ("ERROR", "CRITICAL"):
+            at_s = time.mktime(time.strptime(logged["time"], "%Y-%m-%d %H:%M:%S"))
+            return line if now_s - at_s <= RECENT_S else ""
+    return ""

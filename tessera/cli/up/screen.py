@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tessera.cli.terminal import print_json, printable
+from tessera.cli.terminal import counted, print_json, printable
 
 SHOWN_LINES = 10
 REFRESHES_PER_S = 4
@@ -74,8 +74,8 @@ def summary(state: Mapping[str, Any]) -> Iterator[RenderableType]:
     lag = "unknown" if totals["lag"] is None else totals["lag"]
     dead = totals["dead_letters"]
     yield Text.assemble(
-        f"{totals['documents']} documents  {totals['chunks']} chunks  lag {lag}  ",
-        (f"{dead} dead letters", "red" if dead else ""),
+        f"{counted(totals['documents'], 'document')}  {counted(totals['chunks'], 'chunk')}  lag {lag}  ",
+        (counted(dead, "dead letter"), "red" if dead else ""),
     )
     median, p95 = _seconds(state["freshness_p50"]), _seconds(state["freshness_p95"])
     yield Text(f"edit to searchable: {median} median, {p95} 95th percentile")

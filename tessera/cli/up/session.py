@@ -13,20 +13,24 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tessera.addresses import Address, remove_address, write_address
-from tessera.cli.feeds import Feed, Published, unpublished
+from tessera.cli.feeds import Feed, Published, skipped_files, unpublished
 from tessera.cli.servers import opened_publisher, opened_store
 from tessera.cli.shard import adopt_known_logs
+from tessera.cli.terminal import counted
 from tessera.cli.up.children import Child
 from tessera.cli.up.freshness import FreshnessWatch
 from tessera.cli.up.screen import Announcer
+from tessera.cli.up.servers import keep_serving
 from tessera.cli.up.sources import Folder
 from tessera.embedded.process import DataLock
+from tessera.embedded.server import EmbeddedServer
 from tessera.errors import TesseraError, UnavailableError
 from tessera.events.change import Delete
 from tessera.events.topics import CHANGE_TOPICS
@@ -41,6 +45,11 @@ from tessera.store.base import Head, ShardId, ShardStore
 STATUS_EVERY_S = 1.0
 POLL_S = 0.1
 
+CANCEL_AGAIN_S = 1.0
+
+FAULT_PAUSE_S = 5.0
+"""Before a folder is compared again after a fault nobody expected, which may come back at once."""
+
 READY_S = 90.0
 """After this a worker or service that has not come up is reported; it goes on trying."""
 
@@ -51,13 +60,18 @@ WORKER_GRACE_S = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to run. ``adopts_logs``: the broker is embedded and has forgotten what it held."""
+    """What is to run. ``servers`` are the embedded ones, which have been started."""
 
     settings: Settings
     folders: tuple[Folder, ...]
     workers: int
     config: Path | None
-    adopts_logs: bool
+    servers: tuple[EmbeddedServer, ...]
+
+    @property
+    def adopts_logs(self) -> bool:
+        """Whether the broker has forgotten what it held."""
+        return any(not server.keeps_data for server in self.servers)
 
     @property
     def http(self) -> str:
@@ -96,21 +110,21 @@ class Session:
         }
 
     async def run(self) -> None:
-        """Start everything, keep it running until SIGTERM or SIGINT, stop everything."""
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        """Start everything, keep it running until SIGTERM, SIGINT or SIGHUP, stop everything."""
+        stop = _stop_on_signals()
         settings = self._plan.settings
         async with opened_store(settings) as store:
             before = await self._set_up(store)
             try:
                 await self._run_parts(store, before, stop)
             finally:
-                self._announce("stopping", "the service and the workers")
+                # Where the terminal is gone nobody can be told, and all the rest has to be done.
+                with contextlib.suppress(OSError):
+                    self._announce("stopping", "the service and the workers")
                 await self._stop_children()
                 remove_address(settings.data_dir)
-        self._announce("stopped", "everything; the index is kept in " + str(settings.data_dir))
+        with contextlib.suppress(OSError):
+            self._announce("stopped", "everything; the index is kept in " + str(settings.data_dir))
 
     async def _set_up(self, store: ShardStore) -> list[Head | None]:
         """Topics, registry, release, adopted logs, address file; returns the heads as they are then."""
@@ -127,6 +141,7 @@ class Session:
             redis=settings.redis,
             http=self._plan.http,
             sources=declared,
+            kept={folder.declaration.name: str(folder.path) for folder in self._plan.folders},
         )
         write_address(settings.data_dir, address)
         return await store.heads(await _shards(store))
@@ -135,6 +150,7 @@ class Session:
         self._start_children()
         async with opened_publisher(self._plan.settings, store) as publisher:
             parts: list[Coroutine[Any, Any, None]] = [child.keep_running() for child in self._children]
+            parts += [keep_serving(server, self._announce) for server in self._plan.servers]
             parts += [self._follow(folder, store, publisher) for folder in self._plan.folders]
             parts += [
                 self._tell_when_ready(store, before),
@@ -184,11 +200,36 @@ class Session:
             self._freshness.sent,
         )
         self._feeds.append(feed)
+        while True:
+            try:
+                await self._tell_of(feed)
+            except Exception as error:  # noqa: BLE001 - one folder's trouble must not end all the others
+                self._tell_of_fault(feed, error)
+                await asyncio.sleep(FAULT_PAUSE_S)
+
+    async def _tell_of(self, feed: Feed) -> None:
+        """Follow one folder without end; tell each problem of it once, and once what is skipped."""
+        tells_skipped = True
         async for report in feed.forever():
+            if tells_skipped and (skipped := skipped_files(report, feed.declaration.kind)):
+                tells_skipped = False
+                self._announce("skipped", skipped, source=report.source, files=report.skipped)
             for problem in (*unpublished([report]), *filter(None, [report.trouble])):
                 if problem not in self._told:
                     self._told.add(problem)
                     self._announce("problem", problem, source=report.source)
+
+    def _tell_of_fault(self, feed: Feed, error: Exception) -> None:
+        source = feed.declaration.name
+        log_path = self._plan.settings.data_dir / "logs" / "up.log"
+        with contextlib.suppress(OSError), log_path.open("a") as log:  # a full disk ends nothing either
+            traceback.print_exception(error, file=log)
+        self._announce(
+            "trouble",
+            f"{source}: unexpected {error!r}, its folder is compared again in {FAULT_PAUSE_S:g} s "
+            f"(log: {log_path})",
+            source=source,
+        )
 
     def _searchable(self, published: Published, seconds: float) -> None:
         if not self._indexed:
@@ -221,9 +262,8 @@ class Session:
                 trouble = now
             waiting = self._overview.get("totals", {}).get("dead_letters", 0)
             if waiting > dead_letters:
-                self._announce(
-                    "trouble", f"{waiting} dead letters: see `tessera deadletter list`", waiting=waiting
-                )
+                letters = counted(waiting, "dead letter")
+                self._announce("trouble", f"{letters}: see `tessera deadletter list`", waiting=waiting)
             dead_letters = waiting
             await asyncio.sleep(STATUS_EVERY_S)
 
@@ -242,23 +282,29 @@ class Session:
         pids = {child.name: child.pid for child in self._children}
         self._announce("ready", self._plan.http, http=self._plan.http, seconds=round(seconds, 2), pids=pids)
         await self._until_indexed()
-        self._overview = await read_overview(self._plan.settings, store)
+        self._overview = await self._read_overview(store)
         totals = self._overview["totals"]
         self._indexed = True
         self._freshness.seconds.clear()  # the first load waited for a worker to start
         self._announce(
             "indexed",
-            f"{totals['documents']} documents, {totals['chunks']} chunks, {time.monotonic() - started:.1f} s",
+            f"{counted(totals['documents'], 'document')}, {counted(totals['chunks'], 'chunk')}, "
+            f"{time.monotonic() - started:.1f} s",
             documents=totals["documents"],
             chunks=totals["chunks"],
         )
 
-    async def _until_claimed(self, store: ShardStore, before: Sequence[Head | None]) -> None:
-        """Wait until a worker of this run has taken every shard."""
-        shards = await _shards(store)
+    async def _read_overview(self, store: ShardStore) -> dict[str, Any]:
         while True:
             with contextlib.suppress(UnavailableError):
-                now = await store.heads(shards)
+                return await read_overview(self._plan.settings, store)
+            await asyncio.sleep(POLL_S)
+
+    async def _until_claimed(self, store: ShardStore, before: Sequence[Head | None]) -> None:
+        """Wait until a worker of this run has taken every shard."""
+        while True:
+            with contextlib.suppress(UnavailableError):
+                now = await store.heads(await _shards(store))
                 if all(
                     head and head.fence > (old.fence if old else 0)
                     for head, old in zip(now, before, strict=True)
@@ -270,6 +316,16 @@ class Session:
         """Wait until each folder has been compared once and nothing of it is on its way."""
         await asyncio.gather(*(feed.compared.wait() for feed in self._feeds))
         await self._freshness.all_searchable()
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM, SIGINT and, unless it is ignored as under nohup, SIGHUP set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 async def _shards(store: ShardStore) -> list[ShardId]:
@@ -313,6 +369,17 @@ async def _until_stopped(stop: asyncio.Event, tasks: Sequence[asyncio.Task[Any]]
             for task in done:
                 task.result()
     finally:
-        for task in (stopping, *tasks):
+        await _cancel({stopping, *tasks})
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks and wait for their end, whatever they end with.
+
+    A Kafka client that is being closed can swallow a cancellation; its task is asked again then.
+    """
+    pending = tasks
+    while pending:
+        for task in pending:
             task.cancel()
-        await asyncio.gather(stopping, *tasks, return_exceptions=True)
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)

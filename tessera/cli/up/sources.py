@@ -49,7 +49,13 @@ def _parsed(given: str) -> Folder:
         raise SettingsError(
             f"--source: {given!r} is not NAME=PATH[,KIND], such as notes=~/notes or ci=logs,github"
         )
-    return Folder(check_folder(Path(path).expanduser()), _declared(name, kind))
+    folder = Path(path).expanduser()
+    before, comma, wrong = path.rpartition(",")
+    if comma and not folder.is_dir() and Path(before).expanduser().is_dir():
+        raise SettingsError(
+            f"--source: {given!r} asks for kind {wrong!r}; the kinds are {', '.join(get_args(SourceKind))}"
+        )
+    return Folder(check_folder(folder), _declared(name, kind))
 
 
 def _declared(name: str, kind: str) -> SourceDeclaration:
