@@ -112,7 +112,8 @@ class Model:
 class Cluster:
     """Embedded servers and worker processes, all children of this process.
 
-    Each worker started takes the next of ``failpoints``, while there are any.
+    Each worker started takes the next of ``failpoints``, while there are any; ``fired`` are those that one
+    died at.
     """
 
     def __init__(self, folder: Path, ordeal: Ordeal, settings: str = SETTINGS) -> None:
@@ -120,6 +121,8 @@ class Cluster:
         self.ordeal = ordeal
         self.settings = settings
         self.failpoints: deque[str] = deque()
+        self.fired: list[str] = []
+        self._armed: dict[int, str] = {}
         self.broker = EmbeddedBroker(folder / "broker")
         self.redis = EmbeddedRedis(folder / "redis")
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -161,6 +164,8 @@ class Cluster:
         for index, worker in enumerate(self.workers):
             if worker.poll() is not None:
                 self.exits.append(worker.returncode)
+                if worker.returncode == -signal.SIGKILL:
+                    self.fired.append(self._armed.get(worker.pid, ""))
                 self.workers[index] = self._worker()
 
     def log_bytes(self) -> int:
@@ -201,13 +206,14 @@ class Cluster:
 
     def _worker(self) -> subprocess.Popen[bytes]:
         self.starts += 1
-        environment = self.environment()
-        if self.failpoints:
-            environment[VARIABLE] = self.failpoints.popleft()
+        point = self.failpoints.popleft() if self.failpoints else ""
+        environment = {**self.environment(), VARIABLE: point}
         with (self.folder / f"worker{self.starts:03d}.log").open("wb") as log:
-            return subprocess.Popen(
+            worker = subprocess.Popen(
                 [sys.executable, "-m", "streams"], env=environment, stdout=log, stderr=subprocess.STDOUT
             )
+        self._armed[worker.pid] = point
+        return worker
 
 
 @dataclass(frozen=True, slots=True)

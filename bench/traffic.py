@@ -129,7 +129,8 @@ class Traffic:
     """Makes changes, publishes them and keeps the model. ``markers`` maps a word to the only document that
     ever held it."""
 
-    def __init__(self, originals: list[Original], seed: int = 1) -> None:
+    def __init__(self, originals: list[Original], publisher: Publisher, seed: int = 1) -> None:
+        self._publisher = publisher
         self.model = Model()
         self.sent: list[Sent] = []
         self.markers: dict[str, str] = {}
@@ -139,27 +140,27 @@ class Traffic:
         self._revisions: dict[str, int] = {}
         self._number = 0
 
-    async def load(self, publisher: Publisher) -> None:
+    async def load(self) -> None:
         """Publish all originals once."""
-        await self._publish(publisher, [self._begin(each) for each in self.originals.values()])
+        await self._publish([self._begin(each) for each in self.originals.values()])
 
-    async def run(self, publisher: Publisher, per_second: float) -> None:
+    async def run(self, per_second: float) -> None:
         """Publish random changes at a steady rate until cancelled."""
         due = time.monotonic()
         while True:
             due = max(due + PUBLISH_TOGETHER / per_second, time.monotonic() - 1.0)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            await self.publish_some(publisher)
+            await self.publish_some()
 
-    async def publish_some(self, publisher: Publisher, count: int = PUBLISH_TOGETHER) -> None:
+    async def publish_some(self, count: int = PUBLISH_TOGETHER) -> None:
         """Publish the next random changes, each of another document."""
         keys = self._random.sample(sorted(self.originals), count)
         # A cancelled caller must not leave out of the model what the broker has.
-        await asyncio.shield(self._publish(publisher, [self._change(self.originals[key]) for key in keys]))
+        await asyncio.shield(self._publish([self._change(self.originals[key]) for key in keys]))
 
-    async def _publish(self, publisher: Publisher, changes: list[Change]) -> None:
+    async def _publish(self, changes: list[Change]) -> None:
         at = time.monotonic()
-        for change, position in zip(changes, await publisher.publish_many(changes), strict=True):
+        for change, position in zip(changes, await self._publisher.publish_many(changes), strict=True):
             key = document_key(change.source, change.doc_id)
             shard = ShardId(position.topic, position.partition)
             self.sent.append(Sent(at, shard, position.offset))

@@ -125,7 +125,7 @@ def _print_difference(difference: DocumentDifference, report: VerifyReport, out:
 
 def _print_evidence(evidence: Evidence, candidate: str, recorded: bool, out: Console) -> None:
     figures = evidence.figures
-    out.print(f"{figures['cases']} cases, {figures['stale']} stale, the first {figures['k']} hits count")
+    out.print(f"{_cases(figures['cases'])}, {figures['stale']} stale, the first {figures['k']} hits count")
     for name in ("representability", "recall", "mrr"):
         before, after = figures["baseline"][name], figures["candidate"][name]
         out.print(f"  {name:<17}{evidence.baseline} {before:.4f}   {candidate} {after:.4f}")
@@ -135,7 +135,7 @@ def _print_evidence(evidence: Evidence, candidate: str, recorded: bool, out: Con
     )
     for family, counts in figures["families"].items():
         moved = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count and kind != "cases")
-        out.print(Text(printable(f"  {family}: {counts['cases']} cases, {moved}"), style="dim"))
+        out.print(Text(printable(f"  {family}: {_cases(counts['cases'])}, {moved}"), style="dim"))
     for name, why in figures["stale_cases"].items():
         out.print(Text(printable(f"  stale: {name}: {why}"), style="yellow"))
     for name, check in figures["checks"].items():
@@ -150,3 +150,7 @@ def _print_evidence(evidence: Evidence, candidate: str, recorded: bool, out: Con
         )
     else:
         out.print(f"{candidate} stays ready: {', '.join(evidence.failed)}", style="red")
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count:,} cases"

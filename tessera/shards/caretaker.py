@@ -80,8 +80,8 @@ class Caretaker:
             new = Standing(adopted_at=head.applied, started_at_ms=self._writer.now_ms())
             standings = {name: head.standings.get(name, new) for name in wanted}
             await self._writer.send(Commit(head.shard, head.fence, head.seq, standings=standings))
-        failpoint("generation.adopted")
-        await self._writer.reload_generations()
+            failpoint("generation.adopted")
+            await self._writer.know_generations()
         self._backfills = {name: fill for name, fill in self._backfills.items() if name in wanted}
 
     async def _contract(self, registry: Registry) -> None:
@@ -95,7 +95,9 @@ class Caretaker:
             head = self._writer.head
             if name in head.live or await self._is_read(name):
                 continue
-            while await self._store.contract_step(head.shard, head.fence, name, CONTRACT_SEGMENTS):
+            left = 1
+            while left:
+                left = await self._store.contract_step(head.shard, head.fence, name, CONTRACT_SEGMENTS)
                 failpoint("contract.stepped")
             self._contracted.add(name)
 

@@ -135,23 +135,37 @@ class ShardWriter:
             served = [registry.release.generation]
             self._head = await self._store.claim(self._shard, served, int(self._clock() * 1_000_000))
             self._caretaker.begin(registry)
-            await self.reload_generations()
+            await self._load_generations()
             return self._head
 
-    async def reload_generations(self) -> None:
+    async def _load_generations(self) -> None:
         """Read what the writer needs to know of the head's live generations."""
-        self.generations = await load_generations(self._store, self.head.live)
-        self._next_tombstone = {}
+        generations = await load_generations(self._store, self.head.live)
+        following = {}
         for name in self.head.live:
             manifest = await self._store.manifest(self._shard, name)
-            self._next_tombstone[name] = manifest.next_tombstone if manifest else 0
+            following[name] = manifest.next_tombstone if manifest else 0
+        self.generations, self._next_tombstone = generations, following
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[Head]:
         """The head, with no other commit of this writer until the block ends."""
         async with self._lock:
-            await self._settle_doubt()
+            await self._catch_up()
             yield self.head
+
+    async def _catch_up(self) -> None:
+        """Settle what is in doubt; know the live generations as they are then. To be called under the lock.
+
+        A commit that changes them may have been the one in doubt, or what follows it may have failed.
+        """
+        await self._settle_doubt()
+        await self.know_generations()
+
+    async def know_generations(self) -> None:
+        """Read policies of the live generations where those changed; to be called in :meth:`exclusive`."""
+        if tuple(generation.name for generation in self.generations) != self.head.live:
+            await self._load_generations()
 
     def next_tombstone(self, generation: str) -> int:
         """The number that the generation's next tombstone will get."""
@@ -169,7 +183,7 @@ class ShardWriter:
         """
         started = self._clock()
         async with self._lock:
-            await self._settle_doubt()
+            await self._catch_up()
             fresh = [record for record in records if record.offset > self.head.applied]
             duplicates = len(records) - len(fresh)
             if not fresh:
@@ -347,7 +361,7 @@ class ShardWriter:
         Raises as :meth:`write` does. To be called every second or so, idle or busy.
         """
         async with self._lock:
-            await self._settle_doubt()
+            await self._catch_up()
             await self._require_current()
         await self._caretaker.follow_registry()
         for generation in self.generations:

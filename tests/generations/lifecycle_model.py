@@ -197,7 +197,7 @@ def in_redis(server: RedisServer) -> InRedis:
     return InRedis(connect(server.url, namespace), server, Keys(namespace))
 
 
-class Crash(Exception):
+class Crash(Exception):  # noqa: N818 - it is no error of ours
     """Stands for SIGKILL: nothing of the project may catch it."""
 
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -45,6 +46,7 @@ from tessera.generations.control import ControlLog
 from tessera.generations.cutover import AskedWaiver, cutover, rollback
 from tessera.generations.proofs import compare_candidate, verify_candidate
 from tessera.generations.registry import WRITTEN, Registry
+from tessera.generations.verify import verify
 from tessera.policies import load_policy
 from tessera.search import Answer, PinnedGeneration, Searcher
 from tessera.shards.backfill import Backfill
@@ -73,8 +75,8 @@ MODULES_WITH_FAILPOINTS = (
 ALLOWED = {
     "pause": {"building"},
     "resume": {"building"},
-    "verify": WRITTEN,
-    "compare": {"ready", "gated"},
+    "verify": {"building", "ready", "gated", "retired"},
+    "compare": {"ready", "gated", "retired"},
     "cutover": {"ready", "gated"},
     "hold": WRITTEN,
     "release-hold": {*WRITTEN, "contracting", "contracted", "abandoned"},
@@ -88,6 +90,7 @@ paragraphs = st.lists(
     st.lists(words, min_size=1, max_size=9).map(" ".join) | st.just(" "), min_size=1, max_size=4
 )
 numbers = st.integers(0, 7)
+MOSTLY = 6
 worker_crashes = st.just("") | st.sampled_from(WORKER_CRASHES)
 operator_crashes = st.sampled_from(("", "", "", "control.published", "control.put"))
 
@@ -114,7 +117,7 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.backend = self.run(self._connected())
-        self.here = Installation(self.backend.store, settings={"max_building": 2, "cutover_wait_s": 0.3})
+        self.here = Installation(self.backend.store, settings={"max_building": 2, "cutover_wait_s": 0.15})
         self.log: dict[ShardId, list[Record]] = {shard: [] for shard in SHARDS}
         self.live: dict[str, Live] = {}
         self.revision = 0
@@ -132,6 +135,25 @@ class Lives(RuleBasedStateMachine):
 
     async def _connected(self) -> Backend:
         return self.open_backend()
+
+    @initialize(
+        texts=st.lists(paragraphs, min_size=1, max_size=3),
+        stage=st.sampled_from(("", "gated", "cut over", "kept long enough")),
+    )
+    def begin(self, texts: list[list[str]], stage: str) -> None:
+        """Begin at once where most commands can succeed: few random ways lead there."""
+        for number, text in enumerate([["alpha"], *texts]):
+            self.upsert(number, text, "")
+            self.append(number, text, "")
+        if stage:
+            self.create(6, "")
+            self.qualify(0)
+        if stage.startswith(("cut", "kept")):
+            self.follow()
+            self.cut_over(0, 60, None, "")
+            assert self._served() == "g2"
+        if stage.startswith("kept"):
+            self.let_retention_pass()
 
     # Changes.
 
@@ -238,8 +260,8 @@ class Lives(RuleBasedStateMachine):
                 assert standing.complete or registry.generations[name].paused
         for name in registry.written:
             if not registry.generations[name].paused and name != registry.serving.name:
-                report = await verify_candidate(self.here.operator(), name, sample=3)
-                assert report.passed, report.reasons
+                found = await verify(self.backend.store, SHARDS, name, registry.serving.name, sample=3)
+                assert found.passed, found.reasons
 
     async def _fill(self, writer: ShardWriter, slices: int) -> None:
         self.slices[:] = [slices]
@@ -290,12 +312,12 @@ class Lives(RuleBasedStateMachine):
             "hold": lambda name: operator.hold(name, "kept"),
             "release-hold": operator.release_hold,
         }
-        name = self._some(number)
+        name = self._some(number, action)
         self._command(action, name, lambda: steps[action](name), crash)
 
     @rule(number=numbers, crash=operator_crashes)
     def verify(self, number: int, crash: str) -> None:
-        name = self._some(number)
+        name = self._some(number, "verify")
         whole = self.run(self._is_whole(name))
 
         async def verify() -> None:
@@ -308,34 +330,46 @@ class Lives(RuleBasedStateMachine):
         number=numbers, passing=st.booleans(), expires_s=st.sampled_from((50, 5000)), crash=operator_crashes
     )
     def compare(self, number: int, passing: bool, expires_s: int, crash: str) -> None:
-        name = self._some(number)
+        name, baseline = self._some(number, "compare"), self._served()
         cases = self._cases(passing)
 
         async def compare() -> None:
             searcher = Searcher(self.backend.store)
-            baseline = self._served()
             try:
                 evidence, _ = await compare_candidate(
                     self.here.operator(), searcher, baseline, name, cases, expires_s=expires_s
                 )
             except QueryError:
-                assert not await self._is_whole(name)
+                written = (await self.here.registry()).written
+                assert name not in written or not await self._is_whole(name)
+                raise
             else:
-                assert evidence.passed == (passing and bool(self.live))
+                assert evidence.passed == (passing and len(cases.cases) > 1)
             finally:
                 await searcher.close()
 
-        if name != self._served():
+        if name != baseline:
             self._command("compare", name, compare, crash)
 
     def _cases(self, passing: bool) -> CaseSet:
-        """The beginning of each document as evidence: wherever it is cut, a chunk begins there."""
+        """Cases on each document that has a chunk, and one that is stale."""
         cases = [
             Case(each.key, "alpha", each.source, each.doc_id, 0, 1, evidence_digest(each.text[0]))
             for each in self.live.values()
+            if each.text.strip()
         ]
         gone = Case("gone", "alpha", "handbook", "never.md", 0, 1, evidence_digest("a"))
         return CaseSet((*cases, gone), {"max_stale_share": 1.0 if passing else 0.0})
+
+    @rule(number=numbers)
+    def qualify(self, number: int) -> None:
+        """All that a cutover asks for, for one generation."""
+        name = self._some(number, "pause")
+        if self._registry().generations[name].paused:
+            self.run(self.here.operator().resume(name))
+        self.come_to_rest()
+        self.verify(number, "")
+        self.compare(number, True, 5000, "")
 
     @rule(
         number=numbers,
@@ -344,7 +378,7 @@ class Lives(RuleBasedStateMachine):
         crash=operator_crashes,
     )
     def cut_over(self, number: int, retention_s: int, why: str | None, crash: str) -> None:
-        name = self._some(number)
+        name = self._some(number, "cutover")
         waiver = AskedWaiver(why, 100) if why is not None else None
         candidate = self._registry().generations[name]
         proven = candidate.evidence is not None and candidate.evidence.passed
@@ -368,21 +402,48 @@ class Lives(RuleBasedStateMachine):
 
         self._command("rollback", "", move, crash)
 
-    @rule(number=numbers, crash=operator_crashes | st.just("contract.stepped"))
-    def remove(self, number: int, crash: str) -> None:
-        name = self._some(number)
+    @rule(number=numbers, wait=st.booleans(), crash=operator_crashes | st.just("contract.stepped"))
+    def abandon(self, number: int, wait: bool, crash: str) -> None:
+        self._remove("abandon", contraction.abandon, number, wait, crash)
+
+    @rule(number=numbers, wait=st.booleans(), crash=operator_crashes | st.just("contract.stepped"))
+    def contract(self, number: int, wait: bool, crash: str) -> None:
+        self._remove("contract", contraction.contract, number, wait, crash)
+
+    def _remove(
+        self,
+        action: str,
+        step: Callable[..., Awaitable[contraction.Removal]],
+        number: int,
+        wait: bool,
+        crash: str,
+    ) -> None:
+        """Begin a removal; ``wait`` for workers and searcher, and finish it."""
+        name = self._some(number, action)
         generation = self._registry().generations[name]
-        abandoning = generation.state in ("building", "ready", "gated", "abandoned")
 
         async def remove() -> None:
-            step = contraction.abandon if abandoning else contraction.contract
             removal = await step(self.here.operator(), name, wait_s=0)
             assert not generation.hold or generation.state not in WRITTEN
             assert not (removal.done and self.pins is not None and name in self.pins.views)
             if removal.done:
                 self.gone.add(name)
 
-        self._command("abandon" if abandoning else "contract", name, remove, crash)
+        self._command(action, name, remove, crash)
+        if wait:
+            self.follow()
+            self.come_to_rest()
+            self._command(action, name, remove, "")
+
+    @rule(number=numbers)
+    def migrate(self, number: int) -> None:
+        """All of it at once, from the candidate to the removal of what served before, where nothing stands
+        in the way."""
+        self.qualify(number)
+        self.follow()
+        self.cut_over(number, 60, None, "")
+        self.let_retention_pass()
+        self.contract(0, True, "")
 
     @rule()
     def let_retention_pass(self) -> None:
@@ -410,7 +471,7 @@ class Lives(RuleBasedStateMachine):
                 self.run(command())
         except Crash:
             return
-        except RefusedError:
+        except (RefusedError, QueryError):
             assert may_waive or self.run(self.here.registry()) == before
         else:
             if name:
@@ -421,9 +482,13 @@ class Lives(RuleBasedStateMachine):
         registry: Registry = self.run(self.here.operator().registry())
         return registry
 
-    def _some(self, number: int) -> str:
-        names = sorted(self._registry().generations)
-        return names[number % len(names)]
+    def _some(self, number: int, action: str = "") -> str:
+        """A generation, mostly one that the action may succeed for."""
+        generations = self._registry().generations
+        names = sorted(generations)
+        fitting = [name for name in names if generations[name].state in ALLOWED.get(action, ())]
+        chosen = fitting if fitting and number < MOSTLY else names
+        return chosen[number % len(chosen)]
 
     # Readers.
 
@@ -591,7 +656,7 @@ def test_whatever_happens_readers_see_one_whole_generation(
         machine,
         settings=settings(
             max_examples=30,
-            stateful_step_count=40,
+            stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
         ),
