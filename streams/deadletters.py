@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -62,6 +63,7 @@ class DeadLetterProducer:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._producer: AIOKafkaProducer | None = None
+        self._starting = asyncio.Lock()
 
     async def __call__(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         """Return when the broker has the record, whole or in part, or has refused it for good."""
@@ -100,19 +102,21 @@ class DeadLetterProducer:
             await self._producer.stop()
 
     async def _started(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self._bootstrap,
-                acks="all",
-                request_timeout_ms=REQUEST_TIMEOUT_MS,
-            )
-            try:
-                await producer.start()
-            except KafkaError:
-                await producer.stop()
-                raise
-            self._producer = producer
-        return self._producer
+        # Several shards deliver at once: without the lock each would start a producer, and all but one leak.
+        async with self._starting:
+            if self._producer is None:
+                producer = AIOKafkaProducer(
+                    bootstrap_servers=self._bootstrap,
+                    acks="all",
+                    request_timeout_ms=REQUEST_TIMEOUT_MS,
+                )
+                try:
+                    await producer.start()
+                except BaseException:
+                    await producer.stop()
+                    raise
+                self._producer = producer
+            return self._producer
 
 
 def forms(key: bytes | None, value: bytes | None, headers: Headers) -> Iterator[Letter]:
