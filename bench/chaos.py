@@ -28,16 +28,18 @@ from bench.installation import (
 from tessera.errors import UnavailableError
 from tessera.failpoints import VARIABLE
 from tessera.generations.bootstrap import read_registry
+from tessera.generations.cutover import cutover, rollback
 from tessera.generations.registry import Registry
 from tessera.policies import ChunkPolicy
 
 Done = Callable[[Registry], bool]
 KILLED = -9
-WORKER_POINTS = ("generation.adopted", "backfill.staged", "backfill.committed", "backfill.completed")
+WORKER_POINTS = ("generation.adopted", "backfill.committed", "backfill.staged", "backfill.completed")
+"""Two workers die at the first two of them, those in their places at the others."""
 CONTRACT_POINTS = ("contract.stepped", "contract.stepped")
 OPERATOR_POINTS = ("control.published", "control.put")
-RATE = 4.0
-"""Documents a second and shard: slow enough that every death falls into the backfill."""
+FILL_S = 10.0
+"""What a backfill is slowed down to: every death falls into it, and time is left for the next worker."""
 
 HEALED_S = 10.0
 """Within this time after a power loss the registry must have healed by itself."""
@@ -74,11 +76,10 @@ async def torment(plan: Plan, report: Report, lives: int = 2, power_losses: int 
                 policy = CANDIDATE if number % 2 == 0 else BASELINE
                 await _live(here, damage, old, new, policy)
                 if number < power_losses:
-                    lost_power_at.append(await _lose_power(here, damage, old, new))
+                    lost_power_at.append(await _lose_power(here, damage, new))
                 await _remove(here, damage, "contract", old)
                 old = new
-            await _create(here, damage, "dropped", CANDIDATE if lives % 2 == 0 else BASELINE)
-            await _remove(here, damage, "abandon", "dropped")
+            await _drop(here, damage, CANDIDATE if lives % 2 == 0 else BASELINE)
         await here.until_applied()
         damage.faults += await compare(here, [old])
         damage.faults += await _leftovers(here)
@@ -103,6 +104,18 @@ async def _live(here: Installation, damage: Damage, old: str, new: str, policy: 
     await _move(here, damage, new, "cutover", new)
 
 
+async def _drop(here: Installation, damage: Damage, policy: ChunkPolicy) -> None:
+    """Generations that are abandoned while they are built: one for each point that no worker reached yet."""
+    missed = [point for point in WORKER_POINTS if point not in here.cluster.fired]
+    for number, point in enumerate(missed or WORKER_POINTS[:1]):
+        name = f"dropped{number}"
+        _arm(here, [point] * len(here.cluster.workers))
+        await _create(here, damage, name, policy)
+        if missed:
+            await here.until_complete(name)
+        await _remove(here, damage, "abandon", name)
+
+
 def _arm(here: Installation, points: Sequence[str]) -> None:
     """Kill all workers; those that take their places die at these points, and so on while there are any."""
     here.cluster.failpoints.extend(points)
@@ -112,7 +125,8 @@ def _arm(here: Installation, points: Sequence[str]) -> None:
 
 async def _create(here: Installation, damage: Damage, name: str, policy: ChunkPolicy) -> None:
     here.policies[name] = policy
-    arguments = ("create", "--policy", policy.name, "--name", name, "--rate", str(RATE))
+    rate = len(here.traffic.originals) / len(here.traffic.model.ends) / FILL_S
+    arguments = ("create", "--policy", policy.name, "--name", name, "--rate", f"{rate:.2f}")
     await _insist(here, damage, lambda registry: name in registry.generations, *arguments)
 
 
@@ -125,8 +139,9 @@ async def _move(here: Installation, damage: Damage, wanted: str, *arguments: str
 
 
 async def _remove(here: Installation, damage: Damage, action: str, name: str) -> None:
-    """Contract or abandon, with the operator and both workers dying between two steps."""
-    _arm(here, CONTRACT_POINTS)
+    """Contract or abandon; the operator dies, and where it contracts both workers do, between two steps."""
+    if action == "contract":
+        _arm(here, CONTRACT_POINTS)
     done = "contracted" if action == "contract" else "abandoned"
     await _insist(here, damage, lambda registry: registry.generations[name].state == done, action, name)
     code, told = await _command(here, "", action, name)
@@ -178,11 +193,11 @@ async def _keep_reviving(here: Installation) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _lose_power(here: Installation, damage: Damage, old: str, new: str) -> tuple[float, float]:
+async def _lose_power(here: Installation, damage: Damage, new: str) -> tuple[float, float]:
     """Roll back and cut over again, then lose both with the store's last second; they must come back."""
     synced_bytes, began = here.cluster.log_bytes(), time.monotonic()
-    await _plainly(here, "rollback")
-    await _plainly(here, "cutover", new)
+    await rollback(here.operator)
+    await cutover(here.operator, new)
     wanted = (await read_registry(here.store)).version
     await asyncio.sleep(max(0.0, began + SYNC_S - time.monotonic()))
     since = time.monotonic()
@@ -199,12 +214,6 @@ async def _lose_power(here: Installation, damage: Damage, old: str, new: str) ->
     here.moves.append(Moved(began, time.monotonic(), release.release, release.generation))
     here.report(f"  power lost, {damage.bytes_cut} bytes cut, {to - since:.1f} s until the registry was back")
     return since, to
-
-
-async def _plainly(here: Installation, *arguments: str) -> None:
-    code, told = await _command(here, "", *arguments)
-    if code:
-        raise AssertionError(f"{arguments}: {told}")
 
 
 async def _version(here: Installation) -> int:
@@ -240,10 +249,8 @@ def main(plan: Plan, report: Report) -> int:
 def print_damage(damage: Damage) -> None:
     """What was done and found."""
     verdict = damage.verdict
-    killed = damage.worker_exits.count(KILLED)
-    print(
-        f"{killed} workers and {len(damage.deaths)} commands died at failpoints, {damage.bytes_cut} bytes cut"
-    )
+    print(f"workers died at {', '.join(damage.fired)}")
+    print(f"commands died: {', '.join(damage.deaths)}; {damage.bytes_cut} bytes cut from the store's log")
     print(f"{verdict.answers} answers with {verdict.hits} hits judged: {dict(verdict.faults) or 'no fault'}")
     for line in (*verdict.told, *damage.faults[:30]):
         print(f"  {line}")

@@ -138,15 +138,18 @@ class Lives(RuleBasedStateMachine):
 
     @initialize(
         texts=st.lists(paragraphs, min_size=1, max_size=3),
-        stage=st.sampled_from(("", "gated", "cut over", "kept long enough")),
+        stage=st.sampled_from(("kept long enough", "cut over", "gated", "building")),
     )
     def begin(self, texts: list[list[str]], stage: str) -> None:
         """Begin at once where most commands can succeed: few random ways lead there."""
         for number, text in enumerate([["alpha"], *texts]):
             self.upsert(number, text, "")
             self.append(number, text, "")
-        if stage:
-            self.create(6, "")
+        self.create(6, "")
+        if stage == "building":
+            self.tick_all()
+            self.backfill(DOCUMENTS, 1, "")
+        else:
             self.qualify(0)
         if stage.startswith(("cut", "kept")):
             self.follow()
@@ -435,11 +438,13 @@ class Lives(RuleBasedStateMachine):
             self.come_to_rest()
             self._command(action, name, remove, "")
 
-    @rule(number=numbers)
-    def migrate(self, number: int) -> None:
-        """All of it at once, from the candidate to the removal of what served before, where nothing stands
-        in the way."""
+    @rule(number=numbers, read=st.booleans())
+    def migrate(self, number: int, read: bool) -> None:
+        """All of it at once, where nothing stands in the way; ``read``: while somebody reads both."""
         self.qualify(number)
+        if read:
+            self.run(self._unpin())
+            self.pin(number)
         self.follow()
         self.cut_over(number, 60, None, "")
         self.let_retention_pass()
@@ -449,11 +454,20 @@ class Lives(RuleBasedStateMachine):
     def let_retention_pass(self) -> None:
         self.here.now += 61
 
-    @rule()
-    def lose_the_last_version_of_the_registry(self) -> None:
+    @rule(followed=st.booleans())
+    def lose_the_last_version_of_the_registry(self, followed: bool) -> None:
+        """``followed``: the workers had seen it, and go on working."""
+        if followed:
+            self.tick_all()
         version, _ = self.run(self.backend.store.control())
         if version - 1 in self.versions:
             self.backend.put_back(version - 1, *self.versions[version - 1])
+        if followed:
+            self.tick_all()
+
+    def tick_all(self) -> None:
+        for shard in SHARDS:
+            self.tick(shard, "")
 
     def _command(
         self,
