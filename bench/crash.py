@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from tessera.errors import UnavailableError
 from tessera.events.change import Append, Change, Delete, Upsert, document_key
 from tessera.events.encoding import encode_event
 from tessera.events.topics import DOCUMENTS, LOGS, partition_of
+from tessera.failpoints import VARIABLE
 from tessera.index.codec import decode
 from tessera.index.merge import dead_chunks
 from tessera.index.segment import segment_blob
@@ -108,11 +110,19 @@ class Model:
 
 
 class Cluster:
-    """Embedded servers and worker processes, all children of this process."""
+    """Embedded servers and worker processes, all children of this process.
 
-    def __init__(self, folder: Path, ordeal: Ordeal) -> None:
+    Each worker started takes the next of ``failpoints``, while there are any; ``fired`` are those that one
+    died at.
+    """
+
+    def __init__(self, folder: Path, ordeal: Ordeal, settings: str = SETTINGS) -> None:
         self.folder = folder
         self.ordeal = ordeal
+        self.settings = settings
+        self.failpoints: deque[str] = deque()
+        self.fired: list[str] = []
+        self._armed: dict[int, str] = {}
         self.broker = EmbeddedBroker(folder / "broker")
         self.redis = EmbeddedRedis(folder / "redis")
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -121,7 +131,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start servers, then workers."""
-        (self.folder / "tessera.toml").write_text(SETTINGS)
+        (self.folder / "tessera.toml").write_text(self.settings)
         self.broker.start()
         self.redis.start()
         self.workers = [self._worker() for _ in range(self.ordeal.workers)]
@@ -154,6 +164,8 @@ class Cluster:
         for index, worker in enumerate(self.workers):
             if worker.poll() is not None:
                 self.exits.append(worker.returncode)
+                if worker.returncode == -signal.SIGKILL:
+                    self.fired.append(self._armed.get(worker.pid, ""))
                 self.workers[index] = self._worker()
 
     def log_bytes(self) -> int:
@@ -180,9 +192,9 @@ class Cluster:
         [path] = (self.folder / "redis" / "appendonlydir").glob("*.incr.aof")
         return path
 
-    def _worker(self) -> subprocess.Popen[bytes]:
-        self.starts += 1
-        environment = {
+    def environment(self) -> dict[str, str]:
+        """What a process needs to find the servers."""
+        return {
             **os.environ,
             "TESSERA_BROKER": self.broker.address,
             "TESSERA_REDIS": self.redis.url,
@@ -191,10 +203,17 @@ class Cluster:
             "TESSERA_CONFIG": str(self.folder / "tessera.toml"),
             "TESSERA_DATA_DIR": str(self.folder),
         }
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        self.starts += 1
+        point = self.failpoints.popleft() if self.failpoints else ""
+        environment = {**self.environment(), VARIABLE: point}
         with (self.folder / f"worker{self.starts:03d}.log").open("wb") as log:
-            return subprocess.Popen(
+            worker = subprocess.Popen(
                 [sys.executable, "-m", "streams"], env=environment, stdout=log, stderr=subprocess.STDOUT
             )
+        self._armed[worker.pid] = point
+        return worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +374,7 @@ async def compare(store: ShardStore, model: Model) -> tuple[list[str], int, int]
                 continue
             if key in found:
                 faults.append(f"{key} is in two shards")
-            text = await _text(store, shard, record)
+            text = await stored_text(store, shard, record)
             found[key] = text
             expected = chunk_text(text, key)
             spans = [(n, chunk.start, chunk.end) for n, chunk in enumerate(expected)]
@@ -372,14 +391,16 @@ async def compare(store: ShardStore, model: Model) -> tuple[list[str], int, int]
     return faults, sum(content is not None for content in model.contents.values()), chunks
 
 
-async def live_chunks(store: ShardStore, shard: ShardId) -> dict[str, list[tuple[int, int, int]]]:
+async def live_chunks(
+    store: ShardStore, shard: ShardId, generation: str = GENERATION
+) -> dict[str, list[tuple[int, int, int]]]:
     """(ordinal, start, end) of every live chunk by document key, from segments and tombstones alone."""
-    manifest = await store.manifest(shard, GENERATION)
+    manifest = await store.manifest(shard, generation)
     live: dict[str, list[tuple[int, int, int]]] = {}
     if manifest is None:
         return live
     for meta in manifest.segments.values():
-        [blob] = await store.blobs(shard, [segment_blob(GENERATION, meta.id)])
+        [blob] = await store.blobs(shard, [segment_blob(generation, meta.id)])
         assert blob is not None, f"{shard}: segment {meta.id} is gone"
         segment = decode(blob)
         applying = manifest.tombstones[max(0, meta.watermark - manifest.tombstone_base) :]
@@ -391,7 +412,8 @@ async def live_chunks(store: ShardStore, shard: ShardId) -> dict[str, list[tuple
     return live
 
 
-async def _text(store: ShardStore, shard: ShardId, record: DocumentRecord) -> str:
+async def stored_text(store: ShardStore, shard: ShardId, record: DocumentRecord) -> str:
+    """The document's text as the store holds it."""
     ids = block_ids(record.text_id, record.size_bytes)
     blobs = await store.blobs(shard, ids)
     return b"".join(

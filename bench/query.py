@@ -21,11 +21,12 @@ from pathlib import Path
 import numpy as np
 
 from tessera.documents.text import blocks_from, compress
+from tessera.generations.registry import Generation, Registry
 from tessera.index.analyzer import WordsAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import encode
 from tessera.index.segment import ChunkEntry, DocumentEntry
-from tessera.releases import Contract, GenerationDescription, Release, Scorer
+from tessera.releases import Contract, Release, Scorer
 from tessera.search import Searcher
 from tessera.search.scoring import query_terms
 from tessera.store.base import Commit, GenerationDelta, SegmentMeta, ShardId, Tombstone
@@ -108,7 +109,13 @@ async def _commit(
     await store.stage(shard, blobs)
     await store.commit(
         Commit(
-            shard, head.fence, head.seq, head.applied + 1, "d", generations={"g1": delta}, keep=tuple(blobs)
+            shard,
+            head.fence,
+            head.seq,
+            applied=head.applied + 1,
+            record_digest="d",
+            generations={"g1": delta},
+            keep=tuple(blobs),
         )
     )
 
@@ -118,8 +125,8 @@ async def fill(documents: Iterator[tuple[str, list[str]]]) -> tuple[MemoryStore,
     store, texts, doc_ids = MemoryStore(), [], []
     contract = Contract("bench@0", {}, ANALYZER.identity)
     await store.record_topic("tessera.documents", PARTITIONS)
-    await store.register("g1", GenerationDescription("g1", contract).to_json())
-    await store.set_release(None, Release("r1", "g1").to_json())
+    registry = Registry(1, Release("r1", "g1"), generations={"g1": Generation("g1", contract, "serving")})
+    await store.put_control(0, registry.to_json(), registry.release.to_json())
     shards = [ShardId("tessera.documents", number) for number in range(PARTITIONS)]
     for shard in shards:
         await store.claim(shard, ["g1"])
@@ -194,7 +201,7 @@ async def _delete_some(store: MemoryStore, doc_ids: list[str]) -> None:
 
 
 async def _measure_kind(searcher: Searcher, kind: str, asked: list[str]) -> None:
-    _, view, snapshot = await searcher._current(None)
+    view, snapshot = await searcher._current()
     scorer, kernel, whole = Scorer(), [], []
     for query in asked:
         began = time.perf_counter()

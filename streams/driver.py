@@ -22,9 +22,9 @@ from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.events.parts import Headers
 from tessera.events.topics import CHANGE_TOPICS
+from tessera.generations.bootstrap import bootstrap
 from tessera.kafka.probe import LogState
 from tessera.limits import Limits
-from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import Head, ShardId, ShardStore
 

@@ -57,6 +57,10 @@ class Writer(Protocol):
         """Check the head and merge where due; may run while a batch is written."""
         ...
 
+    async def backfill(self, lag: int, budget_s: float) -> bool:
+        """Fill generations for about ``budget_s``; True while there is more to do at once."""
+        ...
+
     async def deliver(self, produce: Produce) -> int:
         """Hand the outbox's dead letters to ``produce``; return how many."""
         ...

@@ -44,34 +44,38 @@ class Upkeep:
         """Make rounds for ever; an unknown error ends the process."""
         try:
             while True:
-                await self.round()
-                await asyncio.sleep(ROUND_S)
+                busy = await self.round()
+                await asyncio.sleep(0 if busy else ROUND_S)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must see the process end
             self._ownership.fatal(error)
 
-    async def round(self) -> None:
-        """Look after every shard once."""
+    async def round(self) -> bool:
+        """Look after every shard once; True where a backfill has more to do at once."""
         current = [owned for owned in self._ownership.owned if self._ownership.current(owned)]
-        await asyncio.gather(*(self._look_after(owned) for owned in current))
+        return any(await asyncio.gather(*(self._look_after(owned) for owned in current)))
 
-    async def _look_after(self, owned: OwnedShard) -> None:
+    async def _look_after(self, owned: OwnedShard) -> bool:
+        busy = False
         try:
             if owned.refusal is not None:
                 await self._reconsider(owned)
             elif not owned.halted:
                 await owned.writer.tick()
+                busy = await owned.writer.backfill(self._lag(owned), ROUND_S)
             delivered = await owned.writer.deliver(self._produce)
         except (FencedError, SequenceError) as error:
             await self._ownership.halt(owned, error)
-            return
+            return False
         except TesseraError as error:
             if not error.retriable:
                 raise
             metrics.RETRIES.labels("upkeep").inc()
             logger.warning("%s: upkeep waits: %s", owned.shard, error)
-            return
+            return False
         metrics.DEADLETTERS_DELIVERED.labels(owned.shard.topic).inc(delivered)
-        self._show_lag(owned)
+        if self._ownership.current(owned):
+            metrics.LAG.labels(*owned.shard).set(self._lag(owned))
+        return busy
 
     async def _reconsider(self, owned: OwnedShard) -> None:
         claimed = owned.writer.head
@@ -83,7 +87,7 @@ class Upkeep:
         if states[owned.shard].verdict != "foreign":
             await self._ownership.halt(owned, "its log continues what was applied again")
 
-    def _show_lag(self, owned: OwnedShard) -> None:
+    def _lag(self, owned: OwnedShard) -> int:
+        """Records that the log holds and the shard has not applied, as far as the consumer knows."""
         end = self._highwater(owned.shard)
-        if end is not None and self._ownership.current(owned):
-            metrics.LAG.labels(*owned.shard).set(max(0, end - owned.writer.head.applied - 1))
+        return 0 if end is None else max(0, end - owned.writer.head.applied - 1)

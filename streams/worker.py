@@ -22,11 +22,12 @@ from streams.deadletters import DeadLetterProducer
 from streams.upkeep import Upkeep
 from tessera.errors import SettingsError, TesseraError
 from tessera.events.topics import CHANGE_TOPICS
+from tessera.generations.bootstrap import bootstrap
+from tessera.generations.control import ControlLog, KafkaLog
 from tessera.kafka.admin import ensure_topics
 from tessera.kafka.probe import LogState, probe_log
 from tessera.limits import Limits
 from tessera.settings import Settings, load_settings
-from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import Head, ShardId, ShardStore
 from tessera.store.connect import connect
@@ -114,8 +115,11 @@ async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, 
             store, shard, partitions=partitions[shard.topic], catalog=settings.catalog, limits=limits
         )
 
+    control = ControlLog(KafkaLog(settings.broker), settings.namespace)
+
     async def prepare() -> None:
         await bootstrap(store, partitions)
+        await control.reapply(store)
 
     async def check_logs(heads: Mapping[ShardId, Head]) -> Mapping[ShardId, LogState]:
         return await probe_log(

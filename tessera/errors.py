@@ -5,7 +5,9 @@
     │   ├── EventError             a change event that cannot be applied (field, reason)
     │   ├── PolicyError            a policy file or name
     │   ├── SourceError            a folder or a file of a source
-    │   └── QueryError             a search request
+    │   ├── QueryError             a search request
+    │   ├── CaseError              a file of query cases, or one case of it
+    │   └── RefusedError           a step of a generation's life that is not allowed now (reason, next step)
     ├── SettingsError              settings or command line
     ├── UnavailableError           a server cannot be reached                      retriable
     ├── ShardError                 a shard's writer may not go on as it is
@@ -56,6 +58,23 @@ class SourceError(InputError):
 
 class QueryError(InputError):
     """A search request outside its bounds."""
+
+
+class CaseError(InputError):
+    """A file of query cases that is not well formed, or a case that does not fit its document."""
+
+
+class RefusedError(InputError):
+    """A step of a generation's life that is not allowed as things stand.
+
+    ``reason`` is a stable word (``superseded``, ``served``, ``held``, ``retention``); ``next_step`` says what
+    the operator can do, and ends the message.
+    """
+
+    def __init__(self, reason: str, message: str, next_step: str) -> None:
+        super().__init__(f"{message}; {next_step}")
+        self.reason = reason
+        self.next_step = next_step
 
 
 class SettingsError(TesseraError):

@@ -22,6 +22,13 @@ NAMES = (
     "batch.staged",  # blobs are written, not yet kept
     "batch.committed",  # the shard has the batch, the worker does not know it
     "batch.acked",  # Kafka's offset has not moved yet
+    "generation.adopted",  # the shard writes another set of generations from here on
+    "backfill.staged",
+    "backfill.committed",
+    "backfill.completed",
+    "contract.stepped",  # some of a given-up generation's segments are gone
+    "control.published",  # the control log has the step, the registry has not
+    "control.put",  # the registry has it, the operator was not told
     "merge.staged",
     "merge.committed",
     "outbox.produced",  # the broker has the dead letter, the outbox still lists it

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from tessera.errors import TesseraError
+from tessera.generations.description import described
+from tessera.generations.registry import Registry
 from tessera.kafka.admin import high_watermarks
-from tessera.releases import GenerationDescription, Release
 from tessera.settings import Settings, redacted
 from tessera.shards.status import IndexStatus, ShardStatus, SourceStatus, read_status
 from tessera.store.base import NO_OFFSET, ShardId, ShardStore
@@ -33,18 +35,17 @@ async def overview(
     broker_trouble: str | None = None,
 ) -> dict[str, Any]:
     """The status as JSON values, from what was read already. ``ends`` are the next offsets of the logs."""
-    encoded = await store.release()
-    release = Release.from_json(encoded) if encoded is not None else None
-    serving = release.generation if release else None
-    registry = await store.registry()
-    generations = [GenerationDescription.from_json(registry[name]) for name in sorted(registry)]
+    _, encoded = await store.control()
+    registry = Registry.from_json(encoded) if encoded is not None else None
+    serving = registry.release.generation if registry else None
     return {
-        "release": release.release if release else None,
+        "release": registry.release.release if registry else None,
+        "previous": registry.previous.release if registry and registry.previous else None,
         "generation": serving,
         "broker": {"address": settings.broker, "trouble": broker_trouble},
         "redis": {"address": redacted(settings.redis)},
         "shards": [_shard(shard, ends.get(shard.shard)) for shard in index.shards],
-        "generations": [_generation(each, serving, index) for each in generations],
+        "generations": described(registry, index, round(time.time() * 1000)) if registry else [],
         "sources": {name: _source(source, serving) for name, source in index.sources.items()},
         "totals": _totals(index, ends, serving),
         "tombstone_horizon_s": settings.tombstone_horizon_s,
@@ -73,19 +74,6 @@ def _shard(shard: ShardStatus, end: int | None) -> dict[str, Any]:
         "duplicates": shard.duplicates,
         "stale": shard.stale,
         "dead_letters": shard.waiting_deadletters,
-    }
-
-
-def _generation(described: GenerationDescription, serving: str | None, index: IndexStatus) -> dict[str, Any]:
-    name = described.generation
-    return {
-        "generation": name,
-        "policy": described.contract.policy_id,
-        "analyzer": described.contract.analyzer,
-        "embedding": described.contract.embedding,
-        "serving": name == serving,
-        "chunks": sum(source.chunks.get(name, 0) for source in index.sources.values()),
-        "uncovered": sum(source.uncovered.get(name, 0) for source in index.sources.values()),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -46,41 +47,47 @@ class Release:
 
     def to_json(self) -> bytes:
         """Canonical JSON: equal releases give equal bytes, so they can be compared and swapped."""
+        return _canonical(self.to_value())
+
+    def to_value(self) -> dict[str, Any]:
+        """The JSON values of :meth:`to_json`."""
         scorer = {
             "name": self.scorer.name,
             "revision": self.scorer.revision,
             "k1": self.scorer.k1,
             "b": self.scorer.b,
         }
-        return _canonical(
-            {
-                "release": self.release,
-                "generation": self.generation,
-                "scorer": scorer,
-                "embedding": self.embedding,
-                "reranker": self.reranker,
-                "assembly": self.assembly,
-            }
-        )
+        return {
+            "release": self.release,
+            "generation": self.generation,
+            "scorer": scorer,
+            "embedding": self.embedding,
+            "reranker": self.reranker,
+            "assembly": self.assembly,
+        }
 
     @classmethod
     def from_json(cls, encoded: bytes) -> Release:
         """The release that :meth:`to_json` wrote; :class:`~tessera.errors.CorruptionError` otherwise."""
         try:
-            value = json.loads(encoded)
-            scorer = value["scorer"]
-            return cls(
-                release=str(value["release"]),
-                generation=str(value["generation"]),
-                scorer=Scorer(
-                    str(scorer["name"]), int(scorer["revision"]), float(scorer["k1"]), float(scorer["b"])
-                ),
-                embedding=value["embedding"],
-                reranker=value["reranker"],
-                assembly=value["assembly"],
-            )
+            return cls.from_value(json.loads(encoded))
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptionError(f"the stored release cannot be read: {error!r}; set it again") from error
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> Release:
+        """The release of :meth:`to_value`; raises as looking up and converting do."""
+        scorer = value["scorer"]
+        return cls(
+            release=str(value["release"]),
+            generation=str(value["generation"]),
+            scorer=Scorer(
+                str(scorer["name"]), int(scorer["revision"]), float(scorer["k1"]), float(scorer["b"])
+            ),
+            embedding=value["embedding"],
+            reranker=value["reranker"],
+            assembly=value["assembly"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,47 +102,33 @@ class Contract:
     analyzer: str
     embedding: Mapping[str, Any] | None = None
 
+    @property
+    def digest(self) -> str:
+        """Its identity: ``sha256:`` and the SHA-256 of its canonical JSON without the policy's name."""
+        identity = {
+            "policy": self.policy_canonical,
+            "analyzer": self.analyzer,
+            "embedding": self.embedding,
+        }
+        return f"sha256:{hashlib.sha256(_canonical(identity)).hexdigest()}"
 
-@dataclass(frozen=True, slots=True)
-class GenerationDescription:
-    """One generation and its contract, as the registry keeps it."""
-
-    generation: str
-    contract: Contract
-
-    def to_json(self) -> bytes:
-        """Canonical JSON of the generation."""
-        contract = self.contract
-        return _canonical(
-            {
-                "generation": self.generation,
-                "contract": {
-                    "policy": {"id": contract.policy_id, "canonical": contract.policy_canonical},
-                    "analyzer": contract.analyzer,
-                    "embedding": contract.embedding,
-                },
-            }
-        )
+    def to_value(self) -> dict[str, Any]:
+        """The contract as JSON values."""
+        return {
+            "policy": {"id": self.policy_id, "canonical": self.policy_canonical},
+            "analyzer": self.analyzer,
+            "embedding": self.embedding,
+        }
 
     @classmethod
-    def from_json(cls, encoded: bytes) -> GenerationDescription:
-        """The description that :meth:`to_json` wrote; :class:`~tessera.errors.CorruptionError` otherwise."""
-        try:
-            value = json.loads(encoded)
-            contract = value["contract"]
-            return cls(
-                generation=str(value["generation"]),
-                contract=Contract(
-                    policy_id=str(contract["policy"]["id"]),
-                    policy_canonical=dict(contract["policy"]["canonical"]),
-                    analyzer=str(contract["analyzer"]),
-                    embedding=contract["embedding"],
-                ),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptionError(
-                f"a generation's description cannot be read: {error!r}; register it again"
-            ) from error
+    def from_value(cls, value: Mapping[str, Any]) -> Contract:
+        """The contract of :meth:`to_value`; raises as looking up and converting do."""
+        return cls(
+            policy_id=str(value["policy"]["id"]),
+            policy_canonical=dict(value["policy"]["canonical"]),
+            analyzer=str(value["analyzer"]),
+            embedding=value["embedding"],
+        )
 
 
 def _canonical(value: Mapping[str, Any]) -> bytes:

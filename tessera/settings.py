@@ -63,6 +63,32 @@ class Settings(BaseSettings):
     tombstone_horizon_s: int = Field(
         7 * 24 * 3600, ge=60, description="seconds for which a deleted document's revision is remembered"
     )
+    max_building: int = Field(1, ge=1, le=16, description="generations that may be building at once")
+    retention_s: int = Field(
+        24 * 3600, ge=0, description="seconds for which a generation is kept for a rollback after its cutover"
+    )
+    evidence_ttl_s: int = Field(
+        24 * 3600, ge=1, description="seconds for which a passed comparison allows a cutover"
+    )
+    cutover_max_lag: int = Field(
+        100, ge=0, description="records a shard may be behind its log when another generation is served"
+    )
+    cutover_max_parse_failures: int = Field(
+        100, ge=0, description="documents not in UTF-8 with which another generation may be served"
+    )
+    cutover_max_dead_letters: int = Field(
+        0, ge=0, description="waiting dead letters with which another generation may be served"
+    )
+    cutover_wait_s: float = Field(
+        30.0, ge=0, le=3600, description="seconds to wait until every searcher has loaded what comes"
+    )
+
+    pointer_staleness_s: float = Field(
+        5.0, ge=0, le=10, description="seconds for which searching goes on where the release cannot be read"
+    )
+    shadow_share: float = Field(
+        0.0, ge=0, le=1, description="share of queries that are also run on the next generation, to compare"
+    )
 
     _catalog: SourceCatalog = PrivateAttr(default_factory=SourceCatalog)
 

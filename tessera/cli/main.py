@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from tessera.cli.options import Broker, Config, DataDir, Json, Redis
+from tessera.cli.generation import generation_app
+from tessera.cli.options import Broker, Config, DataDir, Json, Redis, servers
 from tessera.errors import QueryError, SettingsError, TesseraError
 
 FAILED = 1
@@ -32,6 +33,7 @@ shard_app = typer.Typer(help="Shards: what one Kafka partition feeds.", no_args_
 deadletter_app = typer.Typer(help="Records that could not be applied.", no_args_is_help=True)
 app.add_typer(shard_app, name="shard")
 app.add_typer(deadletter_app, name="deadletter")
+app.add_typer(generation_app, name="generation")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -88,10 +90,6 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
-def _servers(broker: str | None, redis: str | None, data_dir: Path | None) -> dict[str, Any]:
-    return {"broker": broker, "redis": redis, "data_dir": data_dir}
-
-
 @app.callback(invoke_without_command=True)
 def tessera(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
@@ -121,7 +119,7 @@ def up(
     """Run all of it in one terminal: servers, worker, HTTP service, the bundled corpora. Ctrl-C stops it."""
     from tessera.cli import up as command
 
-    flags = {**_servers(broker, redis, data_dir), "port": port}
+    flags = {**servers(broker, redis, data_dir), "port": port}
     command.run(flags, config, folders=source or [], workers=workers, as_json=as_json)
 
 
@@ -137,7 +135,7 @@ def worker(
     """Run one stream worker: it reads the change topics and writes the index."""
     from tessera.cli import parts
 
-    flags = {**_servers(broker, redis, data_dir), "metrics_port": metrics_port}
+    flags = {**servers(broker, redis, data_dir), "metrics_port": metrics_port}
     parts.worker(flags, config, as_json=as_json)
 
 
@@ -156,7 +154,7 @@ def serve(
     """Run the HTTP service: search, change events, status, metrics."""
     from tessera.cli import parts
 
-    flags = {**_servers(broker, redis, data_dir), "host": host, "port": port}
+    flags = {**servers(broker, redis, data_dir), "host": host, "port": port}
     parts.serve(flags, config, as_json=as_json)
 
 
@@ -181,7 +179,7 @@ def ingest(
     from tessera.cli import ingest as command
 
     command.run(
-        _servers(broker, redis, data_dir),
+        servers(broker, redis, data_dir),
         config,
         path,
         source,
@@ -204,7 +202,7 @@ def publish(
     """Publish change events as they stand, one per line."""
     from tessera.cli import publish as command
 
-    command.run(_servers(broker, redis, data_dir), config, file, as_json=as_json)
+    command.run(servers(broker, redis, data_dir), config, file, as_json=as_json)
 
 
 @app.command(epilog='Example: tessera search "expense policy" -k 5')
@@ -227,7 +225,7 @@ def search(
     """Search the index; without --as you are the operator and see everything."""
     from tessera.cli import search as command
 
-    flags = _servers(None, redis, data_dir)
+    flags = servers(None, redis, data_dir)
     command.run(flags, config, query, k, principal or [], source, generation, as_json=as_json)
 
 
@@ -257,7 +255,7 @@ def status(
     """Show shards, lag, generations, sources and dead letters."""
     from tessera.cli import status as command
 
-    command.run(_servers(broker, redis, data_dir), config, as_json=as_json)
+    command.run(servers(broker, redis, data_dir), config, as_json=as_json)
 
 
 @shard_app.command("adopt-log", epilog="Example: tessera shard adopt-log tessera.documents/0")
@@ -279,7 +277,7 @@ def adopt_log(
     """Follow a topic that was made anew: offsets start again, documents stay, revisions still fence."""
     from tessera.cli import shard as command
 
-    flags = _servers(broker, redis, data_dir)
+    flags = servers(broker, redis, data_dir)
     command.adopt_log(flags, config, shards or [], every=every, yes=yes, as_json=as_json)
 
 
@@ -290,7 +288,7 @@ def deadletter_list(
     """List the records that could not be applied, with reasons."""
     from tessera.cli import deadletter as command
 
-    command.show_all(_servers(None, redis, data_dir), config, as_json=as_json)
+    command.show_all(servers(None, redis, data_dir), config, as_json=as_json)
 
 
 @deadletter_app.command("show", epilog="Example: tessera deadletter show ID")
@@ -304,7 +302,7 @@ def deadletter_show(
     """Show one dead letter with the bytes of its record."""
     from tessera.cli import deadletter as command
 
-    command.show_one(_servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)
+    command.show_one(servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)
 
 
 @deadletter_app.command("replay", epilog="Example: tessera deadletter replay")
@@ -319,7 +317,7 @@ def deadletter_replay(
     """Publish dead letters again, under the revision they had."""
     from tessera.cli import deadletter as command
 
-    command.replay(_servers(broker, redis, data_dir), config, deadletter_ids or [], as_json=as_json)
+    command.replay(servers(broker, redis, data_dir), config, deadletter_ids or [], as_json=as_json)
 
 
 @deadletter_app.command("discard", epilog="Example: tessera deadletter discard ID")
@@ -333,4 +331,4 @@ def deadletter_discard(
     """Remove one dead letter and its bytes for good."""
     from tessera.cli import deadletter as command
 
-    command.discard(_servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)
+    command.discard(servers(None, redis, data_dir), config, deadletter_id, as_json=as_json)

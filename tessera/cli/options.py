@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,3 +24,8 @@ Config = Annotated[
     typer.Option("--config", metavar="FILE", help="Settings file; else TESSERA_CONFIG, tessera.toml."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def servers(broker: str | None, redis: str | None, data_dir: Path | None) -> dict[str, Any]:
+    """The flags that tell a command which servers to use; None is as if not given."""
+    return {"broker": broker, "redis": redis, "data_dir": data_dir}

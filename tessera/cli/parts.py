@@ -15,11 +15,17 @@ from typing import Any, NoReturn
 
 from tessera.cli.servers import opened_store
 from tessera.cli.terminal import print_json
-from tessera.errors import SettingsError
+from tessera.errors import SettingsError, UnavailableError
 from tessera.settings import CONFIG_VARIABLE, Settings, load_settings, redacted
+from tessera.store.base import ShardStore
+
+logger = logging.getLogger(__name__)
 
 GRACE_S = 5
 """Requests still running after this are cut off: a stop must not wait for a client that reads slowly."""
+
+HEAL_S = 3.0
+"""A broker that is away must not keep searchers from starting."""
 
 MAX_CONCURRENT = 512
 """Connections beyond it are answered 503: a crowd must not exhaust the memory of the process."""
@@ -67,14 +73,25 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         yield listening
 
 
+async def _heal(settings: Settings, store: ShardStore) -> None:
+    """Bring the registry up to the control log; where the broker is away, searching goes on without it."""
+    from tessera.generations.control import ControlLog, KafkaLog
+
+    try:
+        async with asyncio.timeout(HEAL_S):
+            await ControlLog(KafkaLog(settings.broker), settings.namespace).reapply(store)
+    except (SettingsError, UnavailableError, TimeoutError) as error:
+        logger.warning("the control log was not looked at: %s", error or "the broker does not answer")
+
+
 async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool) -> None:
     import uvicorn
 
     from tessera.http.app import create_app
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    async with opened_store(settings):
-        pass  # a server that cannot be reached is told before anything listens
+    async with opened_store(settings) as store:  # one that cannot be reached is told before anything listens
+        await _heal(settings, store)
 
     class Server(uvicorn.Server):
         """Leaves signals to us: uvicorn raises them again once it has stopped, which looks like a crash."""

@@ -44,7 +44,7 @@ def run(
     seen_as = frozenset({EVERYONE, *principals}) if principals else None
     answer = asyncio.run(_search(settings, query, k, seen_as, source, generation))
     if as_json:
-        print_json(answer)
+        print_json(answer.to_value())
     else:
         show(answer, console())
 
@@ -58,7 +58,7 @@ async def _search(
     generation: str | None,
 ) -> Answer:
     async with opened_store(settings) as store:
-        searcher = Searcher(store)
+        searcher = Searcher(store, pointer_staleness_s=settings.pointer_staleness_s)
         try:
             answer = await searcher.search(query, k, principals, source, generation)
         finally:
@@ -78,6 +78,8 @@ def show(answer: Answer, out: Console) -> None:
     line = f"{count} in {answer.took_ms:.1f} ms · release {answer.release} · generation {answer.generation}"
     out.print(Text(line, style="dim"))
     out.print(Text(f"as of {as_of or 'an empty index'}", style="dim"))
+    if answer.stale_s is not None:
+        out.print(Text(f"the release could not be read for {answer.stale_s:.1f} s", style="yellow"))
 
 
 def _show_hit(rank: int, hit: Hit, out: Console) -> None:

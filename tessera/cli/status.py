@@ -49,10 +49,11 @@ def show(overview: Mapping[str, Any], out: Console) -> None:
     sources = overview["sources"]
     out.print(_table("source", ("documents", "chunks", "uncovered", "parse_failures", "tombstones"), sources))
     generations = {
-        each["generation"]: {**each, "serving": "yes" if each["serving"] else ""}
+        each["generation"]: each
         for each in overview["generations"]
+        if each["state"] not in ("contracted", "abandoned")
     }
-    out.print(_table("generation", ("policy", "analyzer", "chunks", "uncovered", "serving"), generations))
+    out.print(_table("generation", ("state", "policy", "analyzer", "chunks", "uncovered"), generations))
     totals = overview["totals"]
     out.print(
         f"{counted(totals['documents'], 'document')}, {counted(totals['chunks'], 'chunk')}, "

@@ -92,9 +92,7 @@ class Draft:
         else:
             applied = self._upsert(change, stamp)
         if applied and self.record is not None:
-            self.record = replace(
-                self.record, log_revision=stamp.log_revision, changed_at_ms=stamp.timestamp_ms
-            )
+            self.record = replace(self.record, log_revision=stamp.log_revision)
             self.changed = True
         return applied
 

@@ -14,6 +14,9 @@ DEADLETTER_TOPIC: Final = "tessera.deadletter"
 METRICS: Final = "tessera.metrics"
 CONTROL: Final = "tessera.control"
 
+ONE_PARTITION: Final = (CONTROL,)
+"""Topics whose records are in one order: that of the control log decides between operators."""
+
 CHANGE_TOPICS: Final = (DOCUMENTS, LOGS)
 """The topics whose partitions feed shards."""
 

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from tessera import errors
 from tessera.errors import EventError, InputError, StaleSnapshotError, TesseraError, UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,9 @@ async def _http(request: Request, error: Exception) -> Response:
 async def _tessera(request: Request, error: Exception) -> Response:
     if isinstance(error, EventError):
         return failure(422, error.reason, str(error), field=error.field)
+    if isinstance(error, errors.RefusedError):
+        status = 404 if error.reason == "unknown" else 409
+        return failure(status, error.reason, str(error), next_step=error.next_step)
     if isinstance(error, InputError):
         return failure(422, "invalid_request", str(error))
     if isinstance(error, (UnavailableError, StaleSnapshotError)):

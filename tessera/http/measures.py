@@ -24,6 +24,18 @@ REQUEST_SECONDS = Histogram(
 SEARCH_SECONDS = Histogram(
     "tessera_search_seconds", "Time of a search without HTTP.", buckets=_LATENCY_S, registry=REGISTRY
 )
+_SHADOW_QUERIES = Counter(
+    "tessera_shadow_queries_total",
+    "Queries sampled for the generation that may be served next, by outcome: compared, dropped, failed.",
+    ("outcome",),
+    registry=REGISTRY,
+)
+_SHADOW_OVERLAP = Histogram(
+    "tessera_shadow_overlap_ratio",
+    "Share of the hits of both generations that share text with a hit of the other.",
+    buckets=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    registry=REGISTRY,
+)
 _SOURCE = {
     "documents": Gauge("tessera_source_documents", "Documents held.", ("source",), registry=REGISTRY),
     "chunks": Gauge(
@@ -46,6 +58,13 @@ NO_ROUTE = "(none)"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 OTHER_METHOD = "other"
 """A client may make up methods without end, and every label value is kept for ever."""
+
+
+def count_shadow(outcome: str, overlap: float | None) -> None:
+    """Count one shadow read; ``overlap`` where it was compared."""
+    _SHADOW_QUERIES.labels(outcome).inc()
+    if overlap is not None:
+        _SHADOW_OVERLAP.observe(overlap)
 
 
 def exposition(overview: dict[str, Any]) -> bytes:

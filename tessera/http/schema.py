@@ -41,6 +41,9 @@ class AnswerBody(_Body):
     as_of: dict[str, int] = Field(description="last applied offset by <topic>/<partition>; -1: none")
     took_ms: float
     hits: list[HitBody]
+    stale_s: float | None = Field(
+        None, description="only where the release cannot be read just now: since when, in seconds"
+    )
 
 
 class UncoveredBody(_Body):
@@ -74,18 +77,6 @@ class PositionBody(_Body):
     topic: str
     partition: int
     offset: int
-
-
-class GenerationBody(_Body):
-    """One generation and the contract that fixes its content."""
-
-    generation: str
-    policy: str
-    analyzer: str
-    embedding: dict[str, Any] | None
-    serving: bool
-    chunks: int
-    uncovered: int
 
 
 class ErrorDetail(BaseModel):

@@ -27,6 +27,6 @@ async def search(
 ) -> Response:
     """The best chunks for a query, over everything committed before it, that the caller may see."""
     with SEARCH_SECONDS.time():
-        answer = await services.searcher.search(q, k, principals, source, generation)
+        answer = await services.search(q, k, principals, source, generation)
     # Written by hand: the answer is checked against its model in tests, not on every request.
-    return Response(orjson.dumps(answer), media_type="application/json")
+    return Response(orjson.dumps(answer.to_value()), media_type="application/json")

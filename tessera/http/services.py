@@ -14,9 +14,12 @@ from fastapi import Depends, Request
 from tessera.errors import TesseraError, UnavailableError
 from tessera.events.encoding import Event
 from tessera.events.topics import CHANGE_TOPICS
+from tessera.generations.control import ControlLog, KafkaLog
+from tessera.http.measures import count_shadow
 from tessera.kafka.publisher import Position, Publisher
 from tessera.overview import read_overview
-from tessera.search import Searcher
+from tessera.search import Answer, Searcher
+from tessera.search.shadow import ShadowReads
 from tessera.settings import Settings
 from tessera.store.base import ShardStore
 
@@ -34,13 +37,16 @@ class Services:
     def __init__(self, settings: Settings, store: ShardStore) -> None:
         self.settings = settings
         self.store = store
-        self.searcher = Searcher(store)
+        self.searcher = Searcher(store, pointer_staleness_s=settings.pointer_staleness_s)
+        self.control = ControlLog(KafkaLog(settings.broker), settings.namespace)
+        self.shadow = ShadowReads(self.searcher, settings.shadow_share, count_shadow)
         self._publisher: Publisher | None = None
         self._connecting = asyncio.Lock()
         self._overview: dict[str, Any] = {}
         self._overview_until = 0.0
         self._reading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
+        self._shadowing: asyncio.Task[None] | None = None
 
     @property
     def warm(self) -> bool:
@@ -48,19 +54,36 @@ class Services:
         return self._warming is not None and self._warming.done() and not self._warming.cancelled()
 
     def start(self) -> None:
-        """Load the serving generation in the background, as soon as there is one."""
+        """Load in the background what is served, as soon as there is something, and what may be next."""
         self._warming = asyncio.create_task(self._warm())
+        self._shadowing = asyncio.create_task(self.shadow.run())
+        self.searcher.start()
 
     async def close(self) -> None:
         """Stop background work and close all connections."""
-        if self._warming is not None:
-            self._warming.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._warming
+        for task in (self._warming, self._shadowing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         await self.searcher.close()
         if self._publisher is not None:
             await self._publisher.__aexit__(None, None, None)
         await self.store.close()
+
+    async def search(
+        self,
+        query: str,
+        k: int,
+        principals: frozenset[str] | None,
+        source: str | None,
+        generation: str | None,
+    ) -> Answer:
+        """The searcher's answer; where no generation was named, perhaps compared with the next one later."""
+        answer = await self.searcher.search(query, k, principals, source, generation)
+        if generation is None:
+            self.shadow.offer(query, k, principals, source, answer)
+        return answer
 
     async def publish(self, events: Sequence[Event]) -> list[Position]:
         """Send the events and return their positions once the broker has all of them."""
@@ -73,6 +96,15 @@ class Services:
                 self._overview = await read_overview(self.settings, self.store)
                 self._overview_until = time.monotonic() + STATUS_S
             return self._overview
+
+    def forget_overview(self) -> None:
+        """Read the status anew when it is asked for next: something was changed through this service."""
+        self._overview_until = 0.0
+
+    @staticmethod
+    def now_ms() -> int:
+        """The time, in Unix milliseconds."""
+        return round(time.time() * 1000)
 
     async def _connected(self) -> Publisher:
         async with self._connecting:

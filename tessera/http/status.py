@@ -1,4 +1,4 @@
-"""How things stand: status, generations, metrics, health."""
+"""How things stand: status, metrics, health."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 
 from tessera.errors import TesseraError
 from tessera.http.access import Reader
-from tessera.http.failures import RefusedError, failure
+from tessera.http.failures import failure
 from tessera.http.measures import exposition
-from tessera.http.schema import GenerationBody, errors
+from tessera.http.schema import errors
 from tessera.http.services import Serving
 
 router = APIRouter(tags=["status"])
@@ -25,23 +25,6 @@ READY_S = 2.0
 async def status(services: Serving, caller: Reader) -> dict[str, Any]:
     """Shards with applied offset, end of log, lag, epoch and fence; generations; sources; dead letters."""
     return await services.overview()
-
-
-@router.get("/api/generations", response_model=list[GenerationBody], responses=errors(401, 503))
-async def generations(services: Serving, caller: Reader) -> list[dict[str, Any]]:
-    """All generations and their contracts."""
-    listed: list[dict[str, Any]] = (await services.overview())["generations"]
-    return listed
-
-
-@router.get("/api/generations/{name}", response_model=GenerationBody, responses=errors(401, 404, 503))
-async def generation(name: str, services: Serving, caller: Reader) -> dict[str, Any]:
-    """One generation and its contract."""
-    for each in (await services.overview())["generations"]:
-        if each["generation"] == name:
-            found: dict[str, Any] = each
-            return found
-    raise RefusedError(404, "not_found", f"there is no generation {name[:100]!r}: see /api/generations")
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=errors(401, 503))

@@ -23,6 +23,20 @@ class WordsAnalyzer:
         return _words(text.lower())
 
 
+class RememberingAnalyzer(WordsAnalyzer):
+    """Remembers what it analyzed: for one batch that several generations cut, many chunks alike."""
+
+    def __init__(self) -> None:
+        self._remembered: dict[str, list[str]] = {}
+
+    def terms(self, text: str) -> list[str]:
+        """As :meth:`WordsAnalyzer.terms`; equal texts are analyzed once. The list must not be changed."""
+        terms = self._remembered.get(text)
+        if terms is None:
+            terms = self._remembered[text] = super().terms(text)
+        return terms
+
+
 def require_analyzer(identity: str, generation: str) -> WordsAnalyzer:
     """The analyzer that has this identity.
 

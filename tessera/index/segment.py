@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tessera.store.base import segment_blob as segment_blob
+
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 
@@ -60,11 +62,6 @@ class ChunkEntry(NamedTuple):
     end_token: int
     headings: tuple[str, ...]
     indexed_text: str
-
-
-def segment_blob(generation: str, segment_id: str) -> str:
-    """The blob id of a stored segment."""
-    return f"segment/{generation}/{segment_id}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

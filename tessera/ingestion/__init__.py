@@ -1,8 +1,9 @@
 """Cutting texts into chunks with exact provenance.
 
 :func:`chunk_text` cuts documents and run logs at blank lines, :func:`parse_log_chunks` cuts CI runner logs
-at messages. Both are pure. Offsets are code points of the source, spans half-open; lines count from 1,
-inclusive. :class:`Resume` lets a log that grows be cut from its last chunk on.
+at messages, :func:`parse_windows` cuts at counts of tokens. All are pure. Offsets are code points of the
+source, spans half-open; lines count from 1, inclusive. :class:`Resume` lets a log that grows be cut from its
+last chunk on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tessera.ingestion.lines import lf_lines
 from tessera.ingestion.paragraph import chunk_text, parse_paragraphs
 from tessera.ingestion.resume import Resume
 from tessera.ingestion.runner import parse_log_chunks, parse_messages
+from tessera.ingestion.window import parse_windows
 
 __all__ = [
     "Chunk",
@@ -26,5 +28,6 @@ __all__ = [
     "parse_log_chunks",
     "parse_messages",
     "parse_paragraphs",
+    "parse_windows",
     "uncovered_ranges",
 ]

@@ -17,12 +17,15 @@ class Resume:
     """A place in a source from which it can be cut on, with what a parser must know there.
 
     ``ordinal`` is the number of the first chunk from there on, ``start`` counts code points, ``start_line``
-    lines from 1, ``start_token`` tokens. The place is always the start of a line.
+    lines from 1, ``start_token`` tokens. The place is the start of a line; for parser ``window`` it may be
+    that of a token.
 
-    Parser ``paragraph`` keeps ``headings``, the open ones by level. Parser ``runner`` keeps ``seen_stamp``,
-    ``group`` (title of the open group, None outside) and ``closing``: the open unit ends with the message
-    that the place is inside of. A place inside a message needs no mark of its own, since once a stamp was
-    seen a line without one always continues a message.
+    Parser ``paragraph`` keeps ``headings``, the open ones by level. Parser ``window`` keeps these and
+    ``inside``: the kind of the block that began before the place and goes on behind it (``heading`` or
+    ``text``, empty where none does). Parser ``runner`` keeps ``seen_stamp``, ``group`` (title of the open
+    group, None outside) and ``closing``: the open unit ends with the message that the place is inside of. A
+    place inside a message needs no mark of its own, since once a stamp was seen a line without one always
+    continues a message.
     """
 
     ordinal: int = 0
@@ -30,6 +33,7 @@ class Resume:
     start_line: int = 1
     start_token: int = 0
     headings: tuple[Heading, ...] = ()
+    inside: str = ""
     seen_stamp: bool = False
     group: str | None = None
     closing: bool = False
@@ -42,7 +46,7 @@ class Resume:
     def after_gap(self, start: int, start_line: int, start_token: int, ordinal: int) -> Resume:
         """Return the place behind missing lines: nothing joins across them.
 
-        Open headings and whether a stamp was seen are kept; group and message are over.
+        Open headings and whether a stamp was seen are kept; block, group and message are over.
         """
         return replace(
             self,
@@ -50,6 +54,7 @@ class Resume:
             start=start,
             start_line=start_line,
             start_token=start_token,
+            inside="",
             group=None,
             closing=False,
         )
@@ -62,6 +67,7 @@ class Resume:
             "start_line": self.start_line,
             "start_token": self.start_token,
             "headings": [[level, text] for level, text in self.headings],
+            "inside": self.inside,
             "seen_stamp": self.seen_stamp,
             "group": self.group,
             "closing": self.closing,

@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
 from tessera.errors import SettingsError
-from tessera.events.topics import CHANGE_TOPICS, DEADLETTER_TOPIC
+from tessera.events.topics import CHANGE_TOPICS, CONTROL, DEADLETTER_TOPIC, ONE_PARTITION
 from tessera.kafka.connection import DEADLINE_S, NO_SECURITY, Security, reaching
 from tessera.kafka.reader import open_reader
 from tessera.store.base import ShardId
@@ -26,12 +26,13 @@ async def ensure_topics(
     bootstrap: str,
     partitions: int,
     *,
-    topics: Collection[str] = (*CHANGE_TOPICS, DEADLETTER_TOPIC),
+    topics: Collection[str] = (*CHANGE_TOPICS, DEADLETTER_TOPIC, CONTROL),
     replication_factor: int = 1,
     security: Security = NO_SECURITY,
 ) -> dict[str, int]:
     """Make the topics that are missing, with ``partitions`` each, and return the partition counts of all.
 
+    Those that keep one order of all records (:data:`~tessera.events.topics.ONE_PARTITION`) are made with one.
     A topic that is there keeps the count it has. Raises :class:`~tessera.errors.UnavailableError`, and
     :class:`SettingsError` where the broker refuses to make one.
     """
@@ -107,7 +108,15 @@ async def _create(
 ) -> None:
     """Ask for new topics; one that another client made meanwhile is fine."""
     response = await admin.create_topics(
-        [NewTopic(topic, partitions, replication_factor, topic_configs=_KEPT_FOR_EVER) for topic in topics]
+        [
+            NewTopic(
+                topic,
+                1 if topic in ONE_PARTITION else partitions,
+                replication_factor,
+                topic_configs=_KEPT_FOR_EVER,
+            )
+            for topic in topics
+        ]
     )
     for topic, error_code, *rest in response.topic_errors:
         error = for_code(error_code)

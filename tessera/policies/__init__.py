@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tessera.policies.file import BUILT_IN, load_policy
+from tessera.policies.file import BUILT_IN, load_policy, parse_policy
 from tessera.policies.policy import ChunkPolicy, Cut, TextPolicy
 from tessera.policies.windows import token_windows
 
-__all__ = ["BUILT_IN", "ChunkPolicy", "Cut", "TextPolicy", "load_policy", "token_windows"]
+__all__ = ["BUILT_IN", "ChunkPolicy", "Cut", "TextPolicy", "load_policy", "parse_policy", "token_windows"]

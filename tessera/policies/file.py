@@ -10,7 +10,12 @@ from typing import Any, Final
 from tessera.errors import PolicyError
 from tessera.policies.policy import ChunkPolicy, TextPolicy
 
-BUILT_IN: Final = {"paragraph": ChunkPolicy("paragraph")}
+_WINDOW_200: Final = TextPolicy("window", size=200, overlap=20)
+
+BUILT_IN: Final = {
+    "paragraph": ChunkPolicy("paragraph"),
+    "window-200": ChunkPolicy("window-200", documents=_WINDOW_200, run_logs=_WINDOW_200),
+}
 """The policies that can be named instead of a file."""
 
 _KEYS: Final = tuple(key.name for key in fields(TextPolicy))
@@ -31,14 +36,23 @@ def load_policy(source: str | Path) -> ChunkPolicy:
         return BUILT_IN[source]
     path = Path(source)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise PolicyError(
             f"policy {str(source)!r} is neither built in ({', '.join(BUILT_IN)}) nor a file"
         ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"{path}: cannot be read as TOML: {error}") from error
-    return _policy(values, str(path))
+    return parse_policy(text, str(path))
+
+
+def parse_policy(text: str, where: str) -> ChunkPolicy:
+    """Return the policy in the text of a TOML file; ``where`` begins the message of a PolicyError."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PolicyError(f"{where}: cannot be read as TOML: {error}") from error
+    return _policy(values, where)
 
 
 def _policy(values: dict[str, Any], where: str) -> ChunkPolicy:

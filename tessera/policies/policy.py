@@ -8,19 +8,37 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from tessera.errors import PolicyError
 from tessera.events.change import MEDIA_TYPES
-from tessera.ingestion import Chunk, Resume, build_chunks, lf_lines, parse_messages, parse_paragraphs
+from tessera.ingestion import (
+    Chunk,
+    Parse,
+    Resume,
+    build_chunks,
+    lf_lines,
+    parse_messages,
+    parse_paragraphs,
+    parse_windows,
+)
+from tessera.policies.windows import token_windows
 from tessera.policies.words import word_starts
 
-PARSERS: Final = {"paragraph": parse_paragraphs, "runner": parse_messages}
-REVISIONS: Final = {"paragraph": "paragraph@1", "runner": "runner@1", "none": "none@1"}
+PARSERS: Final = ("paragraph", "runner", "window")
+REVISIONS: Final = {
+    "paragraph": "paragraph@1",
+    "runner": "runner@1",
+    "window": "window@1",
+    "none": "none@1",
+}
 """What a parser and a treatment of parent context are called in a policy's identity.
 
 A new number where the cut changes: without it chunks of two rules would share one identity.
 """
 
-_CHOICES: Final = {"parser": tuple(PARSERS), "parent_context": ("none",), "tokenizer": ("words@1",)}
+_CHOICES: Final = {"parser": PARSERS, "parent_context": ("none",), "tokenizer": ("words@1",)}
 _BEGINNING: Final = Resume.begin()
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TABLES: Final = {
@@ -52,9 +70,10 @@ class TextPolicy:
                 raise PolicyError(f"{key} is {value!r}; allowed are {', '.join(allowed)}")
         if self.size is not None:
             _check_count("size", self.size, 1)
-            raise PolicyError(f"size is {self.size}; parser {self.parser!r} knows no size, leave it out")
         _check_count("overlap", self.overlap, 0)
-        if self.overlap:
+        if self.size is not None and self.parser != "window":
+            raise PolicyError(f"size is {self.size}; parser {self.parser!r} knows no size, leave it out")
+        if self.overlap >= (self.size or 1):
             raise PolicyError(
                 f"overlap is {self.overlap}; it must be less than size, and 0 where size is left out"
             )
@@ -71,6 +90,17 @@ class TextPolicy:
 def _check_count(key: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise PolicyError(f"{key} is {value!r}; it must be a whole number from {least} on")
+
+
+def _parse(rule: TextPolicy, lines: str, begin: Resume, token_starts: npt.NDArray[np.int64]) -> Parse:
+    if rule.parser == "runner":
+        return parse_messages(lines, begin)
+    if rule.parser == "paragraph":
+        return parse_paragraphs(lines, begin)
+    tokens = len(token_starts)
+    return parse_windows(
+        lines, begin, token_starts, token_windows(tokens, rule.size or tokens + 1, rule.overlap)
+    )
 
 
 class Cut(NamedTuple):
@@ -143,8 +173,8 @@ class ChunkPolicy:
         """
         rule = self.for_media_type(media_type)
         lines = text if is_log or _TABLES[media_type] != "documents" else lf_lines(text)
-        spans, place, end = PARSERS[rule.parser](lines, begin)
         starts = word_starts(text)
+        spans, place, end = _parse(rule, lines, begin, starts)
         borders = [border for span in spans for border in span[:2]]
         borders += [place.start - begin.start, end.start - begin.start]
         tokens: list[int] = (starts.searchsorted(borders) + begin.start_token).tolist()

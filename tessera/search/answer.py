@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.documents.identity import chunk_id, chunk_uid
 from tessera.search.snapshot import Found
@@ -40,6 +41,7 @@ class Answer:
     """The hits, best first, and what they were found in.
 
     ``as_of`` is the last applied offset per ``<topic>/<partition>``, -1 where nothing was applied.
+    ``stale_s`` is None, or for how many seconds the release could not be read: another may be served by now.
     """
 
     release: str
@@ -47,6 +49,18 @@ class Answer:
     as_of: dict[str, int]
     took_ms: float
     hits: list[Hit]
+    stale_s: float | None = None
+
+    def to_value(self) -> dict[str, Any]:
+        """The fields of ``/api/search``: ``stale_s`` only where the answer is stale."""
+        value: dict[str, Any] = {
+            "release": self.release,
+            "generation": self.generation,
+            "as_of": self.as_of,
+            "took_ms": self.took_ms,
+            "hits": self.hits,
+        }
+        return value if self.stale_s is None else value | {"stale_s": self.stale_s}
 
 
 @dataclass(frozen=True, slots=True)

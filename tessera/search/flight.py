@@ -20,16 +20,11 @@ class SharedFlight(Generic[T]):
         self._lock = asyncio.Lock()
         self._boarding: asyncio.Task[T] | None = None
 
-    @property
-    def lock(self) -> asyncio.Lock:
-        """Held while the step runs; hold it to change what the step works on."""
-        return self._lock
-
     async def join(self) -> T:
         """The result of a run that begins after this call; its exception is raised to all who share it."""
         if self._boarding is None:
             self._boarding = asyncio.create_task(self._run())
-            self._boarding.add_done_callback(_retrieve)
+            self._boarding.add_done_callback(retrieve)
         return await asyncio.shield(self._boarding)
 
     async def _run(self) -> T:
@@ -38,7 +33,7 @@ class SharedFlight(Generic[T]):
             return await self._step()
 
 
-def _retrieve(task: asyncio.Task[T]) -> None:
+def retrieve(task: asyncio.Task[T]) -> None:
     """Mark an exception as seen: where all callers were cancelled, nobody else does."""
     if not task.cancelled():
         task.exception()

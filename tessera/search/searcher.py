@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from tessera.documents.identity import parse_uid
 from tessera.errors import QueryError, StaleSnapshotError, UnavailableError
-from tessera.index.analyzer import require_analyzer
-from tessera.releases import GenerationDescription, Release
+from tessera.releases import Release
 from tessera.search.answer import Answer, Hit, SearchStats, hit_of
+from tessera.search.control import POINTER_STALENESS_S, Control, served_generation, written_generation
+from tessera.search.follower import Follower, candidate
+from tessera.search.heads import Heads, HeadsReader
+from tessera.search.lease import Lease, Lessee
+from tessera.search.pinned import PinnedGeneration, aligned
 from tessera.search.scoring import query_terms
 from tessera.search.snapshot import Found, Snapshot
 from tessera.search.texts import TextReader
 from tessera.search.view import GenerationView
-from tessera.store.base import ShardStore
+from tessera.search.views import Views
+from tessera.store.base import ShardId, ShardStore
 
 TEXT_CACHE_BYTES = 64 * 1024 * 1024
 """Decompressed text blocks kept: without a bound a crawl through all documents would fill the memory."""
-
-MAX_GENERATIONS = 3
-"""Generations held at once: the serving one, a candidate, and one more for a comparison."""
 
 ATTEMPTS = 4
 """Snapshots tried while text blocks go missing. Each has seen the commit that removed the last one's, so
@@ -30,19 +35,48 @@ more failures in a row mean that blobs are lost."""
 Find = Callable[[Release, GenerationView, Snapshot], list[Found]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    """What a query is held to from its first reading to its end; ``heads`` were read together with it."""
+
+    release: Release
+    generation: str
+    heads: Heads
+    stale_s: float | None = None
+
+    @property
+    def is_served(self) -> bool:
+        return self.generation == self.release.generation
+
+
 class Searcher:
     """Answers queries from memory; each looks at the store's heads first and reads what changed.
 
     Principals are the caller's names; None is the operator, who sees everything. A document is visible
     where its access holds ``"*"`` or one of the names.
+
+    A query reads the release pointer once and is pinned to that release to its end; while the pointer cannot
+    be read, the last release is served for ``pointer_staleness_s``. :meth:`start` loads what may be served
+    next and announces it under the name ``reader``, for as long as the searcher lives. Without it, only what
+    is asked for by name is announced: a cutover need not wait for a searcher that answers one question.
     """
 
-    def __init__(self, store: ShardStore, *, text_cache_bytes: int = TEXT_CACHE_BYTES) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: ShardStore,
+        *,
+        text_cache_bytes: int = TEXT_CACHE_BYTES,
+        pointer_staleness_s: float = POINTER_STALENESS_S,
+        reader: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._texts = TextReader(store, text_cache_bytes)
-        self._views: dict[str, GenerationView] = {}
-        self._serving: str | None = None
-        self._opening = asyncio.Lock()
+        self._control = Control(store, staleness_s=pointer_staleness_s, clock=clock)
+        self._heads = HeadsReader(store)
+        self._views = Views(store, self._heads)
+        self._lessee = Lessee(store, reader or secrets.token_hex(8), self._lease, clock)
+        self._follower = Follower(self._control, self._heads, self._views, self._lessee, self._renew)
+        self._background: asyncio.Task[None] | None = None
 
     async def search(
         self,
@@ -55,8 +89,9 @@ class Searcher:
         """The best ``k`` chunks that the principals may see, of one source or of all.
 
         ``generation`` searches another generation than the release's, with the release's scorer.
-        Raises :class:`~tessera.errors.QueryError` for a query outside its bounds or an unknown generation,
-        :class:`~tessera.errors.UnavailableError` where nothing is served yet.
+        Raises :class:`~tessera.errors.QueryError` for a query outside its bounds, or a generation that is not
+        written, or not complete in every shard; :class:`~tessera.errors.UnavailableError` where nothing is
+        served yet, or where the release, a shard or the right to read another generation cannot be had.
         """
         began = time.perf_counter()
 
@@ -64,14 +99,38 @@ class Searcher:
             counts = query_terms(query, k, view.analyzer)
             return snapshot.search(counts, k, release.scorer, principals, source)
 
-        release, view, snapshot, hits = await self._hits(find, generation)
+        pin, snapshot, hits = await self._hits(find, generation)
         return Answer(
-            release=release.release,
-            generation=view.generation,
-            as_of={str(shard): offset for shard, offset in snapshot.applied.items()},
+            release=pin.release.release,
+            generation=pin.generation,
+            as_of=snapshot.as_of,
             took_ms=(time.perf_counter() - began) * 1000,
             hits=hits,
+            stale_s=pin.stale_s,
         )
+
+    async def found_in(
+        self,
+        generation: str,
+        query: str,
+        k: int,
+        principals: frozenset[str] | None = None,
+        source: str | None = None,
+    ) -> list[Found]:
+        """As :meth:`search` in a generation by name, without reading texts."""
+        pin = await self._pin(generation)
+        with self._lessee.using(generation):
+            view = await self._view(pin)
+            snapshot = await view.at(pin.heads)
+            _require_answers(pin, snapshot)
+            counts = query_terms(query, k, view.analyzer)
+            return snapshot.search(counts, k, pin.release.scorer, principals, source)
+
+    @property
+    def candidate(self) -> str | None:
+        """The generation that a cutover would lead to, as far as :meth:`start` has seen; None without one."""
+        registry = self._control.last_registry
+        return candidate(registry) if registry else None
 
     async def chunk(self, uid: str, principals: frozenset[str] | None = None) -> Hit | None:
         """The chunk with this uid in the serving generation; None where it is not there or not visible.
@@ -104,19 +163,55 @@ class Searcher:
         *_, hits = await self._hits(find)
         return hits or None
 
+    @asynccontextmanager
+    async def pinned(self, generations: Sequence[str]) -> AsyncIterator[dict[str, PinnedGeneration]]:
+        """Generations by name, all at the same offset of each shard, until the context ends.
+
+        They are announced as in use for as long. Raises as :meth:`search` does for a generation by name, and
+        for the served one too where it is not complete; :class:`~tessera.errors.StaleSnapshotError` where the
+        shards are written to faster than they can be read.
+        """
+        announcing = asyncio.create_task(self._follower.keep_announcing()) if not self._background else None
+        try:
+            with self._lessee.using(*generations):
+                pins = [await self._pin(name) for name in generations]
+                views = [await self._view(pin) for pin in pins]
+                for pin, view in zip(pins, views, strict=True):
+                    await view.at(pin.heads)
+                snapshots = await aligned(self._heads, views)
+                for view, snapshot in zip(views, snapshots, strict=True):
+                    _require_whole(view.generation, snapshot.lacking)
+                yield {
+                    view.generation: PinnedGeneration(pins[0].release, view, snapshot, self._texts)
+                    for view, snapshot in zip(views, snapshots, strict=True)
+                }
+        finally:
+            if announcing:
+                await _ended(announcing)
+
+    def start(self) -> None:
+        """Keep loaded what may be served next, and announce it, until :meth:`close`."""
+        self._background = asyncio.create_task(self._follower.run())
+
+    async def preload(self) -> None:
+        """Load and announce now what :meth:`start` would by and by."""
+        await self._follower.follow()
+        await self._follower.settle()
+        await self._follower.announce()
+
     async def refresh(self) -> dict[str, int]:
         """Bring the serving generation up to date; the last applied offset per ``<topic>/<partition>``."""
-        _, _, snapshot = await self._current(None)
-        return {str(shard): offset for shard, offset in snapshot.applied.items()}
+        _, snapshot = await self._current()
+        return snapshot.as_of
 
     async def warm(self) -> None:
         """Load the serving generation and merge it in memory, so that queries are at full speed."""
-        _, view, _ = await self._current(None)
+        view, _ = await self._current()
         await view.settle()
 
     async def stats(self) -> SearchStats:
         """What the serving generation holds now."""
-        _, view, snapshot = await self._current(None)
+        view, snapshot = await self._current()
         parts = snapshot.parts
         live = sum(part.live_chunks for part in parts)
         return SearchStats(
@@ -131,80 +226,131 @@ class Searcher:
         )
 
     async def close(self) -> None:
-        """Stop background work. The store stays open: it is the caller's."""
-        for view in self._views.values():
-            await view.close()
-        self._views.clear()
+        """Stop background work and end the lease. The store stays open: it is the caller's."""
+        if self._background:
+            await _ended(self._background)
+            self._background = None
+        await self._follower.close()
+        await self._views.keep(())
+        await self._lessee.withdraw()
 
-    async def _hits(
-        self, find: Find, generation: str | None = None
-    ) -> tuple[Release, GenerationView, Snapshot, list[Hit]]:
+    async def _hits(self, find: Find, generation: str | None = None) -> tuple[_Pin, Snapshot, list[Hit]]:
         """Find chunks in a current snapshot and read their texts; anew where texts went meanwhile."""
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return await self._hits_once(find, generation)
-            except StaleSnapshotError:
-                continue
-        return await self._hits_once(find, generation)
+        pin = await self._pin(generation)
+        with self._lessee.using(pin.generation):
+            view = await self._view(pin)
+            heads = pin.heads
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return pin, *await self._hits_at(heads, find, pin, view)
+                except StaleSnapshotError:
+                    heads = await self._heads.read()
+            return pin, *await self._hits_at(heads, find, pin, view)
 
-    async def _hits_once(
-        self, find: Find, generation: str | None
-    ) -> tuple[Release, GenerationView, Snapshot, list[Hit]]:
-        release, view, snapshot = await self._current(generation)
-        found = find(release, view, snapshot)
+    async def _hits_at(
+        self, heads: Heads, find: Find, pin: _Pin, view: GenerationView
+    ) -> tuple[Snapshot, list[Hit]]:
+        snapshot = await view.at(heads)
+        _require_answers(pin, snapshot)
+        found = find(pin.release, view, snapshot)
         texts = await self._texts.texts(found)
-        hits = [hit_of(hit, text, view.policy_id) for hit, text in zip(found, texts, strict=True)]
-        return release, view, snapshot, hits
+        return snapshot, [hit_of(hit, text, view.policy_id) for hit, text in zip(found, texts, strict=True)]
 
-    async def _current(self, generation: str | None) -> tuple[Release, GenerationView, Snapshot]:
-        """The release, read once, and a snapshot of its generation, or of the one asked for.
+    async def _current(self) -> tuple[GenerationView, Snapshot]:
+        pin = await self._pin(None)
+        view = await self._view(pin)
+        snapshot = await view.at(pin.heads)
+        _require_answers(pin, snapshot)
+        return view, snapshot
 
-        Both are read after the call began, and together: the release seldom moves to another generation.
-        """
-        expected = self._views.get(generation or self._serving or "")
-        if expected is None:
-            return await self._opened(await self._release(), generation)
-        read, fresh = await asyncio.gather(self._release(), expected.fresh(), return_exceptions=True)
-        if isinstance(read, BaseException):
-            raise read
-        if (generation or read.generation) != expected.generation:
-            return await self._opened(read, generation)
-        if isinstance(fresh, BaseException):
-            raise fresh
-        return read, expected, fresh
+    async def _pin(self, generation: str | None) -> _Pin:
+        """The release, read once, and the heads; both as they were after the call began."""
+        if generation is None:
+            served, heads = await asyncio.gather(self._control.served(), self._heads.read())
+            return _Pin(served.release, served.release.generation, heads, served.stale_s)
+        served, heads, registry = await asyncio.gather(
+            self._control.served(), self._heads.read(), self._control.registry()
+        )
+        written_generation(registry, generation)
+        pin = _Pin(served.release, generation, heads, served.stale_s)
+        if not pin.is_served and await self._announced_anew(generation):
+            # A contraction may have begun before it could see the lease: only what is read now counts.
+            registry, heads = await asyncio.gather(self._control.registry(), self._heads.read())
+            written_generation(registry, generation)
+            pin = _Pin(served.release, generation, heads, served.stale_s)
+        if not pin.is_served:
+            _require_whole(generation, heads.lacking(generation))
+        return pin
 
-    async def _opened(
-        self, release: Release, generation: str | None
-    ) -> tuple[Release, GenerationView, Snapshot]:
-        view = await self._view(generation or release.generation)
-        return release, view, await view.fresh()
-
-    async def _release(self) -> Release:
-        encoded = await self._store.release()
-        if encoded is None:
+    async def _announced_anew(self, generation: str) -> bool:
+        """See that the lease names a generation that is not served; whether it did not before."""
+        try:
+            if self._lessee.lapsed:
+                await self._renew()
+            return await self._lessee.ensure(generation)
+        except UnavailableError as error:
             raise UnavailableError(
-                "the store names no release to serve: start a worker (tessera worker, or tessera up), "
-                "which sets the first one"
-            )
-        release = Release.from_json(encoded)
-        self._serving = release.generation
-        return release
+                f"generation {generation} is not served here: it cannot be announced as in use, so it could "
+                f"be deleted meanwhile ({error}); ask without a generation, or again later"
+            ) from error
 
-    async def _view(self, generation: str) -> GenerationView:
-        async with self._opening:
-            view = self._views.pop(generation, None) or await self._open(generation)
-            self._views[generation] = view
-            idle = [name for name in self._views if name not in (generation, self._serving)]
-            for name in idle[: max(0, len(self._views) - MAX_GENERATIONS)]:
-                await self._views.pop(name).close()
-            return view
+    async def _view(self, pin: _Pin) -> GenerationView:
+        view = self._views.get(pin.generation)
+        if view is None:
+            registry = await self._control.registry()
+            if pin.is_served:
+                view = self._views.open(served_generation(registry, pin.release))
+            else:
+                view = self._views.open(written_generation(registry, pin.generation))
+            await self._views.keep({*registry.written, pin.generation})
+        return view
 
-    async def _open(self, generation: str) -> GenerationView:
-        registry = await self._store.registry()
-        encoded = registry.get(generation)
-        if encoded is None:
-            names = ", ".join(sorted(registry)) or "none"
-            raise QueryError(f"there is no generation {generation[:100]!r}; there are: {names}")
-        contract = GenerationDescription.from_json(encoded).contract
-        analyzer = require_analyzer(contract.analyzer, generation)
-        return GenerationView(self._store, generation, contract.policy_id, analyzer)
+    async def _renew(self) -> None:
+        """Announce; after a lease that ran out, only the served generation may still be as it was loaded."""
+        release = self._control.release
+        if self._lessee.lapsed:
+            await self._views.keep({release.generation} if release else ())
+        await self._lessee.announce()
+
+    def _lease(self, held: Collection[str], named: Collection[str]) -> Lease:
+        release, registry = self._control.release, self._control.last_registry
+        served = {release.generation} if release else set()
+        written = registry.written if registry else ()
+        return Lease(
+            release=release.release if release else "",
+            generations=self._views.current(),
+            in_use=tuple(sorted(served.union(held, set(named).intersection(written)))),
+        )
+
+
+def _require_answers(pin: _Pin, snapshot: Snapshot) -> None:
+    if not pin.is_served:
+        _require_whole(pin.generation, snapshot.lacking)
+    elif snapshot.absent:
+        raise UnavailableError(
+            f"release {pin.release.release} serves generation {pin.generation}, which is not written in "
+            f"{_shards(snapshot.absent)}: ask again; if it stays, see "
+            f"`tessera generation show {pin.generation}`"
+        )
+
+
+def _require_whole(generation: str, lacking: Sequence[ShardId]) -> None:
+    if lacking:
+        raise QueryError(
+            f"generation {generation!r} does not hold all documents of {_shards(lacking)} yet: wait for its "
+            f"backfill, see `tessera generation show {generation}`"
+        )
+
+
+def _shards(shards: Sequence[ShardId]) -> str:
+    """Names of shards for a message: some hundreds would hide what it says."""
+    more = f" and {len(shards) - 3} more shards" if len(shards) > 3 else ""
+    return ", ".join(map(str, shards[:3])) + more
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a background task and wait for its end; raises what it failed with before."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()

@@ -52,10 +52,31 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """All parts of a generation, greatest first, and the last applied offset of each shard."""
+    """All parts of a generation, greatest first, and the last applied offset of each shard.
+
+    ``absent`` are shards that do not write the generation, ``incomplete`` those where documents are still to
+    be backfilled: it answers for all documents only where both are empty.
+    """
 
     parts: tuple[Part, ...]
     applied: Mapping[ShardId, int]
+    absent: tuple[ShardId, ...] = ()
+    incomplete: tuple[ShardId, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether every document of every shard is in it."""
+        return not self.lacking
+
+    @property
+    def lacking(self) -> tuple[ShardId, ...]:
+        """The shards whose documents are not all in it."""
+        return self.absent + self.incomplete
+
+    @property
+    def as_of(self) -> dict[str, int]:
+        """The last applied offset per ``<topic>/<partition>``."""
+        return {str(shard): offset for shard, offset in self.applied.items()}
 
     def search(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,8 @@ from tessera.index.codec import decode
 from tessera.index.merge import dead_chunks
 from tessera.index.segment import segment_blob
 from tessera.search.consolidation import Consolidation, in_order, plan
-from tessera.search.flight import SharedFlight
+from tessera.search.flight import retrieve
+from tessera.search.heads import Heads, HeadsReader, is_incomplete
 from tessera.search.part import Change, Origin, Part, part_of
 from tessera.search.shardstate import ShardChange, ShardState, first_state, next_state
 from tessera.search.snapshot import Snapshot
@@ -49,15 +50,25 @@ class _Shard:
 class GenerationView:
     """One generation of all shards in memory."""
 
-    def __init__(self, store: ShardStore, generation: str, policy_id: str, analyzer: WordsAnalyzer) -> None:
+    def __init__(
+        self,
+        store: ShardStore,
+        heads: HeadsReader,
+        generation: str,
+        policy_id: str,
+        analyzer: WordsAnalyzer,
+    ) -> None:
         self.generation = generation
         self.policy_id = policy_id
         self.analyzer = analyzer
+        self.lock = asyncio.Lock()
+        """Held while the view moves; hold it to keep the view where it is."""
         self._store = store
+        self._heads = heads
+        self._number = 0
         self._shards: dict[ShardId, _Shard] = {}
         self._parts: tuple[Part, ...] = ()
         self._consolidations: dict[Consolidation, asyncio.Task[None]] = {}
-        self._flight = SharedFlight(self._advance)
         self._snapshot = Snapshot((), {})
         self._failure: CorruptionError | None = None
 
@@ -66,66 +77,44 @@ class GenerationView:
         """Segments in the manifests last read."""
         return sum(len(shard.state.segments) for shard in self._shards.values() if shard.state)
 
-    async def fresh(self) -> Snapshot:
-        """A snapshot that holds everything committed before this call.
+    @property
+    def loaded(self) -> bool:
+        """Whether it has been brought up to the shards once, and can be again."""
+        return self._number > 0 and self._failure is None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Where the view is now."""
+        return self._snapshot
+
+    def head(self, shard: ShardId) -> Head | None:
+        """The head that the snapshot holds the shard at."""
+        held = self._shards.get(shard)
+        return held.head if held else None
+
+    async def at(self, heads: Heads) -> Snapshot:
+        """A snapshot that holds everything these heads hold, or more; at once where the view is there.
 
         Raises :class:`~tessera.errors.StaleSnapshotError` where segments stay missing, and
         :class:`~tessera.errors.CorruptionError` where they contradict each other.
         """
-        return await self._flight.join()
+        if heads.number <= self._number and self._failure is None:
+            return self._snapshot
+        advance = asyncio.create_task(self._advance(heads))
+        advance.add_done_callback(retrieve)
+        # A load goes on for the others where this caller is cancelled.
+        return await asyncio.shield(advance)
 
-    async def settle(self) -> None:
-        """Wait until no parts are left to be merged; raises what :meth:`fresh` raises."""
-        while self._consolidations:
-            await asyncio.gather(*self._consolidations.values())
+    async def follow(self, heads: Mapping[ShardId, Head | None]) -> Snapshot:
+        """As :meth:`at`, once, for a caller that holds the lock; StaleSnapshotError where heads moved on."""
         if self._failure is not None:
             raise self._failure
-
-    async def close(self) -> None:
-        """Give up merges under way."""
-        tasks = list(self._consolidations.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _advance(self) -> Snapshot:
-        if self._failure is not None:
-            return await self._reload()
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return await self._follow(await self._heads())
-            except StaleSnapshotError:
-                continue
-        return await self._follow(await self._heads())
-
-    async def _reload(self) -> Snapshot:
-        """Read everything anew after parts contradicted each other; what caused it may be mended since.
-
-        Raises CorruptionError where it is not: all segments are merged at once, so none is overlooked.
-        """
-        for task in self._consolidations.values():
-            task.cancel()  # their result would stand beside what is read now
-        self._consolidations.clear()
-        self._shards, self._parts, self._snapshot = {}, (), Snapshot((), {})
-        snapshot = await self._follow(await self._heads())
-        self._failure = None
-        return snapshot
-
-    async def _heads(self) -> dict[ShardId, Head | None]:
-        known = list(self._shards)
-        topics, heads = await asyncio.gather(self._store.topics(), self._store.heads(known))
-        shards = [ShardId(topic, number) for topic in sorted(topics) for number in range(topics[topic])]
-        if shards != known:
-            heads = await self._store.heads(shards)
-        return dict(zip(shards, heads, strict=True))
-
-    async def _follow(self, heads: dict[ShardId, Head | None]) -> Snapshot:
         changed = [
             (shard, head)
             for shard, head in heads.items()
             if shard not in self._shards or self._shards[shard].head != head
         ]
-        if not changed:
+        if not changed and self._shards.keys() == heads.keys():
             return self._snapshot
         loads = await asyncio.gather(*(self._load(shard, head) for shard, head in changed))
         added = sum(meta.chunks for load in loads if load.change for meta in load.change.added)
@@ -142,6 +131,45 @@ class GenerationView:
         self._replace_parts(parts)
         return self._snapshot
 
+    async def settle(self) -> None:
+        """Wait until no parts are left to be merged; raises what :meth:`fresh` raises."""
+        while self._consolidations:
+            await asyncio.gather(*self._consolidations.values())
+        if self._failure is not None:
+            raise self._failure
+
+    async def close(self) -> None:
+        """Give up merges under way."""
+        tasks = list(self._consolidations.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _advance(self, heads: Heads) -> Snapshot:
+        async with self.lock:
+            if heads.number <= self._number and self._failure is None:
+                return self._snapshot
+            if self._failure is not None:
+                self._forget()
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    await self.follow(heads.by_shard)
+                    break
+                except StaleSnapshotError:
+                    heads = await self._heads.read()
+            else:
+                await self.follow(heads.by_shard)
+            self._number = max(self._number, heads.number)
+            return self._snapshot
+
+    def _forget(self) -> None:
+        """Begin anew after parts contradicted each other: what caused it may be mended since."""
+        for task in self._consolidations.values():
+            task.cancel()  # their result would stand beside what is read now
+        self._consolidations.clear()
+        self._shards, self._parts, self._snapshot = {}, (), Snapshot((), {})
+        self._number, self._failure = 0, None
+
     async def _load(self, shard: ShardId, head: Head | None) -> Load:
         """What changed in one shard, and the bytes of what was added."""
         held = self._shards.get(shard)
@@ -150,14 +178,18 @@ class GenerationView:
         manifest = head and await self._store.manifest(
             shard, self.generation, from_tombstone=state.ask_from(head) if state else 0
         )
-        if not manifest:
-            return Load(shard, head, None, forget)
-        change = next_state(state, manifest) if state else first_state(manifest)
-        if change is None:
+        change = None
+        if manifest:
+            change = next_state(state, manifest) if state else first_state(manifest)
+        if manifest and change is None:
             manifest = await self._store.manifest(shard, self.generation)
-            if not manifest:
-                return Load(shard, head, None, forget)
-            change = first_state(manifest, forget)
+            change = first_state(manifest, forget) if manifest else None
+        if change is None:
+            if head and self.generation in head.live:
+                raise StaleSnapshotError(
+                    f"shard {shard} gave up generation {self.generation} while it was read: ask again"
+                )
+            return Load(shard, head, None, forget)
         blobs = await self._fetch(shard, change.added)
         return Load(shard, change.state.head, change, change.gone, blobs)
 
@@ -176,10 +208,15 @@ class GenerationView:
 
     def _replace_parts(self, parts: tuple[Part, ...]) -> None:
         self._parts = parts
-        applied = {
-            shard: held.head.applied if held.head else NO_OFFSET for shard, held in self._shards.items()
-        }
-        self._snapshot = Snapshot(parts, applied)
+        heads = {shard: held.head for shard, held in self._shards.items()}
+        applied = {shard: head.applied if head else NO_OFFSET for shard, head in heads.items()}
+        claimed = [head for head in heads.values() if head]
+        self._snapshot = Snapshot(
+            parts,
+            applied,
+            absent=tuple(head.shard for head in claimed if self.generation not in head.live),
+            incomplete=tuple(head.shard for head in claimed if is_incomplete(head, self.generation)),
+        )
         busy = {index for running in self._consolidations for index in running.inputs}
         chosen = plan([part for part in parts if part.index not in busy])
         if chosen:
@@ -189,7 +226,7 @@ class GenerationView:
     async def _consolidate(self, consolidation: Consolidation) -> None:
         try:
             merged = await consolidation.run()
-            async with self._flight.lock:
+            async with self.lock:
                 parts = consolidation.finished(merged, self._parts)
                 del self._consolidations[consolidation]
                 self._replace_parts(parts)

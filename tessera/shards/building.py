@@ -10,7 +10,7 @@ from tessera.documents.draft import Draft
 from tessera.documents.record import DocumentRecord, IndexedState
 from tessera.documents.storage import HeldText, StoredText, store_text
 from tessera.errors import EventError
-from tessera.index.analyzer import WordsAnalyzer
+from tessera.index.analyzer import RememberingAnalyzer, WordsAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import encode
 from tessera.index.segment import ChunkEntry, DocumentEntry, segment_blob
@@ -18,7 +18,8 @@ from tessera.policies import ChunkPolicy
 from tessera.shards.cutting import cut_document
 from tessera.shards.loading import Assembled, Loaded
 from tessera.shards.records import Arrival, Poison
-from tessera.store.base import Head, SegmentMeta, Tombstone
+from tessera.shards.standings import moved
+from tessera.store.base import Head, SegmentMeta, Standing, Tombstone
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Plan:
     unlink: list[str] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
     poison: list[Poison] = field(default_factory=list)
+    standings: dict[str, Standing] = field(default_factory=dict)
     changes: int = 0
     stale: int = 0
     chunks_added: int = 0
@@ -71,9 +73,12 @@ def apply_changes(arrivals: Sequence[Arrival], loaded: Loaded, plan: Plan) -> No
 
 
 def build_plan(
-    plan: Plan, loaded: Loaded, head: Head, generations: Sequence[LiveGeneration], applied: int
+    plan: Plan, loaded: Loaded, head: Head, generations: Sequence[LiveGeneration], applied: int, now_ms: int
 ) -> None:
-    """Store and cut every changed draft, and build one segment per live generation, into ``plan``."""
+    """Store and cut every changed draft, and build one segment per live generation, into ``plan``.
+
+    ``now_ms`` (Unix milliseconds) is when deleted documents begin to be remembered for the horizon.
+    """
     held_texts = loaded.texts
     changed = [draft for _, draft in sorted(loaded.drafts.items()) if draft.changed]
     stored = {draft.key: store_text(draft, held_texts.get(draft.key)) for draft in changed}
@@ -82,12 +87,23 @@ def build_plan(
         plan.expire += text.replaced
         plan.unlink += text.gone
     records = {key: text.record for key, text in stored.items()}
+    if len(generations) > 1:
+        # All analyzers are alike but for the Unicode version, which a writer has only one of.
+        remembering = RememberingAnalyzer()
+        generations = [replace(generation, analyzer=remembering) for generation in generations]
     for generation in generations:
         _build_generation(plan, changed, stored, records, held_texts, head, generation, applied)
+    names = [generation.name for generation in generations]
+    standings = dict(head.standings)
     for draft in changed:
         record = records[draft.key]
+        indexed = {name: record.indexed[name] for name in names if name in record.indexed}
+        record = replace(record, indexed=indexed, changed_at_ms=now_ms)
         plan.documents[draft.key] = record.encode()
-        plan.counters.update(_difference(draft.declaration.name, draft.held, record))
+        plan.counters.update(_difference(draft.declaration.name, draft.held, record, names))
+        for name in names:
+            standings[name] = moved(standings[name], name, draft.key, draft.held, record)
+    plan.standings = standings
 
 
 def plan_parts(plan: Plan, assembled: Assembled) -> None:
@@ -164,8 +180,13 @@ def _segment_plan(
     return GenerationPlan(meta, blob, tuple(tombstones))
 
 
-def _difference(source: str, held: DocumentRecord | None, record: DocumentRecord) -> Counter[str]:
-    """How one document's change moves the shard's counters."""
+def _difference(
+    source: str, held: DocumentRecord | None, record: DocumentRecord, generations: Sequence[str]
+) -> Counter[str]:
+    """How one document's change moves the shard's counters: its own, and those of the live ``generations``.
+
+    A record may still be marked as written in one that was given up, whose counters are gone.
+    """
     counts: Counter[str] = Counter()
     for sign, side in ((-1, held), (1, record)):
         if side is None:
@@ -174,8 +195,9 @@ def _difference(source: str, held: DocumentRecord | None, record: DocumentRecord
         counts[f"tombstones:{source}"] += sign if side.deleted else 0
         counts[f"parse_failures:{source}"] += sign * side.undecodable_count
         counts[f"text_bytes:{source}"] += sign * side.size_bytes
-        for generation, state in side.indexed.items():
-            _count_indexed(counts, source, generation, state, sign)
+        for generation in generations:
+            if generation in side.indexed:
+                _count_indexed(counts, source, generation, side.indexed[generation], sign)
     return Counter({name: amount for name, amount in counts.items() if amount})
 
 

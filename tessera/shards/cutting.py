@@ -54,6 +54,14 @@ def cut_document(
     return Cut(run.chunks, run.state(), begin.ordinal, max(0, before - begin.ordinal))
 
 
+def cut_whole(doc_id: str, record: DocumentRecord, data: bytes, policy: ChunkPolicy) -> Cut:
+    """Cut a held document anew from all its text: what a generation of this policy must hold of it. Pure."""
+    run = _Run(policy, document_stem(doc_id), record, Resume.begin(), 0, 0)
+    for region in regions(data, 1, record.gaps):
+        run.cut(region)
+    return Cut(run.chunks, run.state(), 0, 0)
+
+
 class _Run:
     """Cutting region after region, carrying the parser's state across the gaps between them.
 

@@ -66,7 +66,7 @@ async def read_status(store: ShardStore) -> IndexStatus:
     totals: Counter[str] = Counter()
     for shard, head in zip(shards, heads, strict=True):
         counters = await store.counters(shard) if head is not None else {}
-        waiting = len(await store.deadletters(shard)) if counters.get("deadletters") else 0
+        waiting = 0 if head is None else len(await store.deadletters(shard))
         statuses.append(_shard_status(shard, head, counters, waiting))
         totals.update({name: amount for name, amount in counters.items() if ":" in name})
     live = {name for status in statuses if status.head for name in status.head.live}

@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
 from tessera.documents.draft import Stamp
@@ -29,6 +29,7 @@ from tessera.events.change import Record
 from tessera.events.digest import record_digest
 from tessera.events.topics import DEADLETTER_TOPIC
 from tessera.failpoints import failpoint
+from tessera.generations.bootstrap import read_registry
 from tessera.limits import Limits
 from tessera.shards.building import (
     GenerationPlan,
@@ -38,8 +39,9 @@ from tessera.shards.building import (
     build_plan,
     plan_parts,
 )
+from tessera.shards.caretaker import Caretaker
 from tessera.shards.deadletters import outgoing
-from tessera.shards.generations import load_generations, served_generation
+from tessera.shards.generations import load_generations
 from tessera.shards.loading import Assembled, Loaded, assemble, load_assemblies, load_drafts
 from tessera.shards.merging import Merger
 from tessera.shards.records import Decoder, PartArrival, Poison
@@ -47,6 +49,9 @@ from tessera.store.base import Commit, GenerationDelta, Head, ShardId, ShardStor
 
 Produce = Callable[[str, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]], Awaitable[None]]
 """Produces (topic, key, value, headers) and returns once the broker has it."""
+
+MERGES_A_ROUND = 8
+"""Bounds how long one generation's merges keep the others and the heads' check waiting."""
 
 STAGING_ATTEMPTS = 3
 """A staged blob lives for minutes: three losses in a row mean a clock or an eviction policy at fault."""
@@ -102,15 +107,17 @@ class ShardWriter:
     ) -> None:
         self._store = store
         self._shard = shard
-        self._catalog = catalog
-        self._limits = limits or Limits()
-        self._decoder = Decoder(shard, partitions, catalog, self._limits)
+        self.catalog = catalog
+        self.limits = limits or Limits()
+        self._decoder = Decoder(shard, partitions, catalog, self.limits)
         self._clock = clock
         self._lock = asyncio.Lock()
         self._head: Head | None = None
-        self._generations: list[LiveGeneration] = []
+        self.generations: list[LiveGeneration] = []
         self._next_tombstone: dict[str, int] = {}
         self._in_doubt: Commit | None = None
+        self.written_at = 0.0
+        self._caretaker = Caretaker(store, self)
         self._merger = Merger(store, shard)
 
     @property
@@ -124,14 +131,49 @@ class ShardWriter:
         """Take the shard's fence and read what the writer needs to know of it."""
         async with self._lock:
             self._in_doubt = None
-            served = [await served_generation(self._store)]
+            registry = await read_registry(self._store)
+            served = [registry.release.generation]
             self._head = await self._store.claim(self._shard, served, int(self._clock() * 1_000_000))
-            self._generations = await load_generations(self._store, self._head.live)
-            self._next_tombstone = {}
-            for name in self._head.live:
-                manifest = await self._store.manifest(self._shard, name)
-                self._next_tombstone[name] = manifest.next_tombstone if manifest else 0
+            self._caretaker.begin(registry)
+            await self._load_generations()
             return self._head
+
+    async def _load_generations(self) -> None:
+        """Read what the writer needs to know of the head's live generations."""
+        generations = await load_generations(self._store, self.head.live)
+        following = {}
+        for name in self.head.live:
+            manifest = await self._store.manifest(self._shard, name)
+            following[name] = manifest.next_tombstone if manifest else 0
+        self.generations, self._next_tombstone = generations, following
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[Head]:
+        """The head, with no other commit of this writer until the block ends."""
+        async with self._lock:
+            await self._catch_up()
+            yield self.head
+
+    async def _catch_up(self) -> None:
+        """Settle what is in doubt; know the live generations as they are then. To be called under the lock.
+
+        A commit that changes them may have been the one in doubt, or what follows it may have failed.
+        """
+        await self._settle_doubt()
+        await self.know_generations()
+
+    async def know_generations(self) -> None:
+        """Read policies of the live generations where those changed; to be called in :meth:`exclusive`."""
+        if tuple(generation.name for generation in self.generations) != self.head.live:
+            await self._load_generations()
+
+    def next_tombstone(self, generation: str) -> int:
+        """The number that the generation's next tombstone will get."""
+        return self._next_tombstone[generation]
+
+    def now_ms(self) -> int:
+        """The writer's time in Unix milliseconds."""
+        return int(self._clock() * 1000)
 
     async def write(self, records: Sequence[Record]) -> BatchReport:
         """Apply records of this partition, offsets rising, in one commit; applied ones are dropped.
@@ -141,13 +183,14 @@ class ShardWriter:
         """
         started = self._clock()
         async with self._lock:
-            await self._settle_doubt()
+            await self._catch_up()
             fresh = [record for record in records if record.offset > self.head.applied]
             duplicates = len(records) - len(fresh)
             if not fresh:
                 await self._commit_counters(duplicates)
                 return BatchReport(len(records), duplicates)
             plans = await self._apply(fresh, duplicates)
+            self.written_at = time.monotonic()
         committed = self._clock()
         return BatchReport(
             records=len(records),
@@ -195,8 +238,8 @@ class ShardWriter:
         keys = list(dict.fromkeys(item.key for item in decoded if isinstance(item, PartArrival)))
         assemblies = await load_assemblies(self._store, self._shard, keys)
         with pure_work():
-            assembled = assemble(decoded, assemblies, self._shard, self._catalog, self._limits)
-        loaded = await load_drafts(self._store, self.head, assembled.arrivals, self._catalog, self._limits)
+            assembled = assemble(decoded, assemblies, self._shard, self.catalog, self.limits)
+        loaded = await load_drafts(self._store, self.head, assembled.arrivals, self.catalog, self.limits)
         failpoint("batch.loaded")
         plan = Plan(poison=assembled.poison)
         await asyncio.to_thread(self._build, plan, assembled, loaded, records[-1].offset)
@@ -206,7 +249,7 @@ class ShardWriter:
     def _build(self, plan: Plan, assembled: Assembled, loaded: Loaded, applied: int) -> None:
         with pure_work():
             apply_changes(assembled.arrivals, loaded, plan)
-            build_plan(plan, loaded, self.head, self._generations, applied)
+            build_plan(plan, loaded, self.head, self.generations, applied, self.now_ms())
             plan_parts(plan, assembled)
 
     async def _commit(self, plan: Plan, records: Sequence[Record], duplicates: int) -> None:
@@ -215,7 +258,7 @@ class ShardWriter:
             await self._store.stage(self._shard, staged)
             failpoint("batch.staged")
             try:
-                await self._send(commit)
+                await self.send(commit)
             except StagingError:
                 if attempt == STAGING_ATTEMPTS:
                     raise
@@ -248,6 +291,7 @@ class ShardWriter:
             unlink=tuple(plan.unlink),
             deadletters=deadletters,
             counters=self._counters(plan, len(records), duplicates),
+            standings=plan.standings or None,
         )
         return commit, staged
 
@@ -270,11 +314,11 @@ class ShardWriter:
 
     async def _commit_counters(self, duplicates: int) -> None:
         if duplicates:
-            await self._send(
+            await self.send(
                 Commit(self._shard, self.head.fence, self.head.seq, counters={"duplicates": duplicates})
             )
 
-    async def _send(self, commit: Commit) -> None:
+    async def send(self, commit: Commit) -> None:
         """Send a commit; where its answer is lost, remember it so that it is looked for before the next."""
         try:
             self._head = await self._store.commit(commit)
@@ -317,21 +361,31 @@ class ShardWriter:
         Raises as :meth:`write` does. To be called every second or so, idle or busy.
         """
         async with self._lock:
-            await self._settle_doubt()
+            await self._catch_up()
             await self._require_current()
-        for generation in self._generations:
-            await self._merge(generation.name)
+        await self._caretaker.follow_registry()
+        for generation in self.generations:
+            for _ in range(MERGES_A_ROUND):
+                if not await self._merge(generation.name):
+                    break
 
-    async def _merge(self, generation: str) -> None:
-        """Merge outside the lock, since batches must not wait; commit inside it."""
+    async def backfill(self, lag: int, budget_s: float) -> bool:
+        """Write documents into generations that do not hold them yet, for about ``budget_s`` seconds.
+
+        ``lag`` (records not applied yet) above a bound makes it wait. True while there is more to do at once.
+        """
+        return await self._caretaker.backfill(lag, budget_s)
+
+    async def _merge(self, generation: str) -> bool:
+        """Merge outside the lock, since batches must not wait; commit inside it. False where none is due."""
         merged = await self._merger.merge(generation, self.head.fence, self.head.seq)
         if merged is None:
-            return
+            return False
         async with self._lock:
             await self._store.stage(self._shard, {merged.blob_id: merged.blob} if merged.segment else {})
             failpoint("merge.staged")
             delta = replace(merged.delta, expected_next_tombstone=self._next_tombstone[generation])
-            await self._send(
+            await self.send(
                 Commit(
                     self._shard,
                     self.head.fence,
@@ -343,6 +397,7 @@ class ShardWriter:
                 )
             )
         failpoint("merge.committed")
+        return True
 
     async def deliver(self, produce: Produce) -> int:
         """Produce the dead letters of the outbox to their topic, oldest first; returns how many."""

@@ -38,6 +38,33 @@ def deadletter_blob(deadletter_id: str) -> str:
     return f"deadletter/{deadletter_id}"
 
 
+def segment_blob(generation: str, segment_id: str) -> str:
+    """Id of the blob that holds a segment: stage and keep it under this id, or contraction cannot find it."""
+    return f"segment/{generation}/{segment_id}"
+
+
+NO_FINGERPRINT = "0" * 32
+"""The fingerprint of no documents: an order-free sum modulo 2^128, as 32 hex digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a shard stands with one generation that it writes.
+
+    ``adopted_at`` is the applied offset at which it began to be written; ``complete`` says that all documents
+    are in it. ``documents`` counts the live ones that are, ``fingerprint`` sums them
+    (:mod:`tessera.shards.fingerprint`). ``started_at_ms`` is when its backfill began; ``note`` is why the
+    backfill waits, empty where it does not.
+    """
+
+    adopted_at: int = NO_OFFSET
+    complete: bool = False
+    documents: int = 0
+    fingerprint: str = NO_FINGERPRINT
+    started_at_ms: int = 0
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where a shard stands.
@@ -45,7 +72,8 @@ class Head:
     ``fence`` rises with every claim; ``seq`` with every commit. ``applied`` is the last applied offset,
     :data:`NO_OFFSET` before the first. ``record_digest`` is the hex SHA-256 of the record at that offset
     (:func:`tessera.shards.logcheck.record_digest`), empty before the first. ``epoch`` counts the logs that
-    fed this shard, from 0. ``live`` lists the generations that every commit must write, sorted.
+    fed this shard, from 0. ``live`` lists the generations that every commit must write, sorted;
+    ``standings`` has one entry for each of them.
     """
 
     shard: ShardId
@@ -55,6 +83,7 @@ class Head:
     record_digest: str
     epoch: int
     live: tuple[str, ...]
+    standings: Mapping[str, Standing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +152,11 @@ class Commit:
     staged. ``documents`` and ``parts`` map keys to encoded values, None removes. ``expire`` gives replaced
     blobs the grace period; ``unlink`` removes at once. ``counters`` are added to. ``after`` is the applied
     offset that a batch follows: whatever was lost or claimed meanwhile, no commit leaves records out.
+
+    ``standings``, where given, replaces all of the head's, and its keys become the live generations: to adopt
+    a generation or to give one up is a commit that changes the keys, and names no ``generations`` and no
+    ``applied`` (ValueError). A new generation begins empty; one given up keeps its segments until
+    :meth:`ShardStore.contract_step`, and cannot be adopted again before.
     """
 
     shard: ShardId
@@ -139,13 +173,14 @@ class Commit:
     unlink: tuple[str, ...] = ()
     deadletters: Mapping[str, bytes] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    standings: Mapping[str, Standing] | None = None
 
 
 class ShardStore(Protocol):
     """Storage of all shards. Implementations: ``memory`` (tests, the in-process driver) and ``redis``."""
 
     async def claim(self, shard: ShardId, live: Sequence[str], floor: int = 0) -> Head:
-        """Take the shard's fence and return its head. A new shard begins with the generations ``live``.
+        """Take the shard's fence and return its head. A new shard begins with generations ``live``, complete.
 
         The fence is the next one, and at least ``floor``. Give the time: a store that lost an earlier claim
         would otherwise hand its number out again, and two writers would hold one fence.
@@ -228,20 +263,47 @@ class ShardStore(Protocol):
         """Record a topic's partition count if none is recorded, and return the recorded one."""
         ...
 
-    async def registry(self) -> dict[str, bytes]:
-        """Generations by id: their encoded descriptions."""
+    async def control(self) -> tuple[int, bytes | None]:
+        """Version and encoded registry of generations and releases; (0, None) where there is none yet."""
         ...
 
-    async def register(self, generation: str, description: bytes) -> bytes:
-        """Add a generation unless its id is taken; return the description that is stored."""
+    async def put_control(self, expected: int, registry: bytes, release: bytes) -> bool:
+        """Write registry and release pointer in one step, as version ``expected`` + 1.
+
+        False, and nothing is written, where the version is not ``expected``.
+        """
         ...
 
     async def release(self) -> bytes | None:
         """The release pointer: the encoded release that queries are to use."""
         ...
 
-    async def set_release(self, expected: bytes | None, release: bytes) -> bool:
-        """Move the release pointer by compare-and-set; False where it is not ``expected``."""
+    async def announce(self, reader: str, lease: bytes, ttl_s: float) -> None:
+        """Say what a searcher serves, for ``ttl_s`` seconds from now; the next announcement replaces it.
+
+        ValueError where ``ttl_s`` is not above 0, or longer than an hour.
+        """
+        ...
+
+    async def readers(self) -> dict[str, bytes]:
+        """The leases that have not run out, by searcher."""
+        ...
+
+    async def contract_step(self, shard: ShardId, fence: int, generation: str, limit: int) -> int:
+        """Remove at most ``limit`` segments of a generation given up; with the last, tombstones and counters.
+
+        Returns how many segments are left; 0 once nothing of it is left, also when asked again. FencedError,
+        or SequenceError where the generation is live.
+        """
+        ...
+
+    async def clear(self, shard: ShardId) -> Head:
+        """Remove everything the shard holds but dead letters; nothing applied, epoch + 1, a new fence.
+
+        The live generations stay, empty and complete; their tombstones are numbered on. SequenceError where
+        the shard was never claimed, FencedError where a worker keeps claiming it meanwhile; then nothing is
+        removed.
+        """
         ...
 
     async def ping(self) -> None:

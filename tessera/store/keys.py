@@ -1,7 +1,8 @@
 """The name of every Redis key, why it exists, and why the keys that expire do.
 
 All keys of a shard carry the hash tag ``{<topic>/<partition>}``, so they lie in one slot of a Redis Cluster
-and one script may touch them all. The namespace in front lets several installations share a server.
+and one script may touch them all; so do the registry, the release pointer and the leases with ``{control}``.
+The namespace in front lets several installations share a server.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ that were merged away or replaced while it ran."""
 
 DEFAULT_NAMESPACE = "tessera"
 
+_CONTROL = "{control}"
+"""Hash tag of what is one for all shards. No shard has it: theirs hold a ``/``."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardKeys:
@@ -29,7 +33,8 @@ class ShardKeys:
 
     @property
     def head(self) -> str:
-        """Hash: fence, sequence, applied offset, epoch, live generations; what every commit compares."""
+        """Hash: fence, sequence, applied offset, epoch, live generations and how the shard stands with each;
+        what every commit compares."""
         return f"{self.prefix}:head"
 
     @property
@@ -93,10 +98,17 @@ class Keys:
 
     @property
     def registry(self) -> str:
-        """Hash, generation → description: a name, once used, is never given to another contract."""
-        return f"{self.namespace}:registry"
+        """Hash of the registry's bytes and its version, which every change of it compares."""
+        return f"{self.namespace}:{_CONTROL}:registry"
 
     @property
     def release(self) -> str:
-        """String: the release that queries use. One key, so that one write moves all queries at once."""
-        return f"{self.namespace}:release"
+        """String: the release that queries use. One key, so that one write moves all queries at once; in the
+        registry's slot, so that one script moves both."""
+        return f"{self.namespace}:{_CONTROL}:release"
+
+    @property
+    def readers(self) -> str:
+        """Hash, searcher → until when its lease runs, and the lease. Expires with the last of them: otherwise
+        searchers that are gone would be listed until another one announces itself."""
+        return f"{self.namespace}:{_CONTROL}:readers"

@@ -17,6 +17,7 @@ from tessera.store.base import (
     ShardId,
     Tombstone,
     deadletter_blob,
+    segment_blob,
 )
 from tessera.store.keys import GRACE_S, STAGING_S
 
@@ -25,6 +26,12 @@ from tessera.store.keys import GRACE_S, STAGING_S
 class _Blob:
     content: bytes
     expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    content: bytes
+    expires_at: float
 
 
 @dataclass(slots=True)
@@ -36,6 +43,10 @@ class _Generation:
     @property
     def next_tombstone(self) -> int:
         return self.tombstone_base + len(self.tombstones)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.segments and not self.next_tombstone
 
 
 @dataclass(slots=True)
@@ -54,23 +65,25 @@ class MemoryStore:
     """A :class:`~tessera.store.base.ShardStore` in memory.
 
     No method awaits anything, so each is one step for every other task of the loop. ``clock`` returns
-    seconds and decides when blobs expire.
+    seconds and decides when blobs and leases expire.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._shards: dict[ShardId, _Shard] = {}
         self._topics: dict[str, int] = {}
-        self._registry: dict[str, bytes] = {}
+        self._version = 0
+        self._registry: bytes | None = None
         self._release: bytes | None = None
+        self._leases: dict[str, _Lease] = {}
 
     async def claim(self, shard: ShardId, live: Sequence[str], floor: int = 0) -> Head:
-        """Take the fence; a new shard begins with ``live``."""
+        """Take the fence; a new shard begins with ``live``, complete."""
         rules.require_fence(floor)
         names = rules.live_names(live)
         state = self._at(shard)
         if state.head is None:
-            state.head = Head(shard, 0, 0, NO_OFFSET, "", 0, names)
+            state.head = Head(shard, 0, 0, NO_OFFSET, "", 0, names, rules.complete(names))
             state.generations = {name: _Generation() for name in names}
         state.head = replace(state.head, fence=max(state.head.fence + 1, floor))
         return state.head
@@ -102,9 +115,9 @@ class MemoryStore:
         if from_tombstone < 0:
             raise ValueError(f"from_tombstone must not be negative, got {from_tombstone}")
         state = self._at(shard)
-        held = state.generations.get(generation)
-        if state.head is None or held is None:
+        if state.head is None or generation not in state.head.live:
             return None
+        held = state.generations[generation]
         base = min(max(from_tombstone, held.tombstone_base), held.next_tombstone)
         tombstones = tuple(held.tombstones[base - held.tombstone_base :])
         return Manifest(state.head, dict(held.segments), base, tombstones)
@@ -142,24 +155,52 @@ class MemoryStore:
             state.counters[name] = state.counters.get(name, 0) + amount
         if commit.applied is not None:
             head = replace(head, applied=commit.applied, record_digest=commit.record_digest)
+        if commit.standings is not None:
+            head = replace(head, live=tuple(sorted(commit.standings)), standings=dict(commit.standings))
+            state.generations |= {name: _Generation() for name in set(head.live) - set(state.generations)}
         state.head = replace(head, seq=head.seq + 1)
         return state.head
 
     async def adopt_log(self, shard: ShardId) -> Head:
         """Begin a new log; SequenceError where the shard was never claimed."""
         state = self._at(shard)
-        head = state.head
-        if head is None:
-            raise rules.unknown_shard(shard)
-        state.head = replace(
-            head,
-            fence=head.fence + 1,
-            seq=head.seq + 1,
-            applied=NO_OFFSET,
-            record_digest="",
-            epoch=head.epoch + 1,
-        )
+        state.head = _begun_again(self._known(shard))
         return state.head
+
+    async def contract_step(self, shard: ShardId, fence: int, generation: str, limit: int) -> int:
+        """Remove at most ``limit`` segments of a generation given up; return how many are left."""
+        rules.require_step(fence, generation, limit)
+        state, head = self._at(shard), self._known(shard)
+        _require_fence(head, fence)
+        if generation in head.live:
+            raise rules.still_live(shard, generation)
+        held = state.generations.get(generation, _Generation())
+        for segment in sorted(held.segments)[:limit]:
+            del held.segments[segment]
+            state.blobs.pop(segment_blob(generation, segment), None)
+        if not held.segments:
+            state.generations.pop(generation, None)
+            state.counters = {
+                name: count
+                for name, count in state.counters.items()
+                if not name.startswith(rules.counters_of(generation))
+            }
+        return len(held.segments)
+
+    async def clear(self, shard: ShardId) -> Head:
+        """Remove all but dead letters; SequenceError where the shard was never claimed."""
+        old, head = self._at(shard), _begun_again(self._known(shard))
+        kept = {blob: held for blob, held in old.blobs.items() if blob.startswith(deadletter_blob(""))}
+        self._shards[shard] = _Shard(
+            replace(head, standings=rules.complete(head.live)),
+            generations={
+                name: _Generation(tombstone_base=old.generations[name].next_tombstone) for name in head.live
+            },
+            blobs=kept,
+            deadletters=old.deadletters,
+            outbox=old.outbox,
+        )
+        return self._known(shard)
 
     async def counters(self, shard: ShardId) -> dict[str, int]:
         """The counters."""
@@ -193,24 +234,31 @@ class MemoryStore:
         """Record a count if none is, and return the recorded one."""
         return self._topics.setdefault(topic, partitions)
 
-    async def registry(self) -> dict[str, bytes]:
-        """Generations by id."""
-        return dict(self._registry)
+    async def control(self) -> tuple[int, bytes | None]:
+        """Version and registry."""
+        return self._version, self._registry
 
-    async def register(self, generation: str, description: bytes) -> bytes:
-        """Add a generation unless its id is taken; return what is stored."""
-        return self._registry.setdefault(generation, description)
+    async def put_control(self, expected: int, registry: bytes, release: bytes) -> bool:
+        """Write registry and release pointer if the version is ``expected``."""
+        rules.require_control(expected, registry, release)
+        if self._version != expected:
+            return False
+        self._version, self._registry, self._release = expected + 1, registry, release
+        return True
 
     async def release(self) -> bytes | None:
         """The release pointer."""
         return self._release
 
-    async def set_release(self, expected: bytes | None, release: bytes) -> bool:
-        """Move the release pointer if it is ``expected``."""
-        if self._release != expected:
-            return False
-        self._release = release
-        return True
+    async def announce(self, reader: str, lease: bytes, ttl_s: float) -> None:
+        """Keep a searcher's lease for ``ttl_s`` seconds."""
+        rules.require_lease(reader, lease, ttl_s)
+        self._leases = self._running_leases() | {reader: _Lease(lease, self._clock() + ttl_s)}
+
+    async def readers(self) -> dict[str, bytes]:
+        """The leases that have not run out."""
+        self._leases = self._running_leases()
+        return {reader: lease.content for reader, lease in self._leases.items()}
 
     async def ping(self) -> None:
         """Memory always answers."""
@@ -220,6 +268,16 @@ class MemoryStore:
 
     def _at(self, shard: ShardId) -> _Shard:
         return self._shards.setdefault(shard, _Shard())
+
+    def _known(self, shard: ShardId) -> Head:
+        head = self._at(shard).head
+        if head is None:
+            raise rules.unknown_shard(shard)
+        return head
+
+    def _running_leases(self) -> dict[str, _Lease]:
+        now = self._clock()
+        return {reader: lease for reader, lease in self._leases.items() if lease.expires_at > now}
 
     def _blob(self, shard: ShardId, name: str) -> _Blob | None:
         blobs = self._at(shard).blobs
@@ -240,11 +298,11 @@ class MemoryStore:
             state.blobs.pop(name, None)
 
     def _require_applicable(self, commit: Commit) -> Head:
-        shard, state = commit.shard, self._at(commit.shard)
-        head = state.head
-        if head is None:
-            raise rules.unknown_shard(shard)
+        shard, state, head = commit.shard, self._at(commit.shard), self._known(commit.shard)
         _require_head(head, commit)
+        for name in sorted(set(commit.standings or ()) - set(head.live)):
+            if not state.generations.get(name, _Generation()).is_empty:
+                raise rules.left_over(shard, name)
         for name, delta in commit.generations.items():
             _require_generation(shard, name, state.generations[name], delta)
         for name in commit.keep:
@@ -256,14 +314,35 @@ class MemoryStore:
         return head
 
 
+def _begun_again(head: Head) -> Head:
+    return replace(
+        head,
+        fence=head.fence + 1,
+        seq=head.seq + 1,
+        applied=NO_OFFSET,
+        record_digest="",
+        epoch=head.epoch + 1,
+    )
+
+
+def _require_fence(head: Head, fence: int) -> None:
+    if head.fence > fence:
+        raise rules.fenced(head.shard, head.fence, fence)
+    if head.fence < fence:
+        raise rules.fence_lost(head.shard, head.fence, fence)
+
+
 def _require_head(head: Head, commit: Commit) -> None:
-    if head.fence > commit.fence:
-        raise rules.fenced(head.shard, head.fence, commit.fence)
-    if head.fence < commit.fence:
-        raise rules.fence_lost(head.shard, head.fence, commit.fence)
+    _require_fence(head, commit.fence)
     if head.seq != commit.seq:
         raise rules.moved(head.shard, head.seq, commit.seq)
     named = set(commit.generations)
+    if (
+        commit.standings is not None
+        and set(commit.standings) != set(head.live)
+        and (named or commit.applied is not None)
+    ):
+        raise rules.adoption_not_alone(head.shard, head.live, commit.standings)
     if not named <= set(head.live) or (commit.applied is not None and named != set(head.live)):
         raise rules.other_generations(head.shard, head.live, named)
     if commit.after is not None and commit.after != head.applied:

@@ -11,13 +11,14 @@ writer then claims the shard again and continues from the head's applied offset.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from tessera.errors import StagingError
 from tessera.store import rules, scripts, wire
-from tessera.store.base import Commit, Head, Manifest, ShardId, deadletter_blob
+from tessera.store.base import Commit, Head, Manifest, ShardId, deadletter_blob, segment_blob
 from tessera.store.failures import translated
 from tessera.store.keys import DEFAULT_NAMESPACE, STAGING_S, Keys, ShardKeys
 from tessera.store.scripts import Argument, Client, Script
@@ -29,7 +30,10 @@ _SLICE_BYTES = 8 * 2**20
 """Bytes staged by one pipeline: a larger batch is sent in several, so that no buffer holds all of it."""
 
 _SLICE_BLOBS = 64
-"""Blobs read by one MGET: a server does nothing else while it answers one command."""
+"""Blobs read or removed by one command: a server does nothing else while it answers one."""
+
+_CLEARING_ROUNDS = 3
+"""How often a shard that a worker claims while its blobs are listed is listed again."""
 
 _STAGING_ROUNDS = 3
 """How often a blob that expires while it is being staged again is tried; a server that evicts staged
@@ -49,15 +53,64 @@ class RedisStore:
         self._opening = asyncio.Lock()
 
     async def claim(self, shard: ShardId, live: Sequence[str], floor: int = 0) -> Head:
-        """Take the fence; a new shard begins with ``live``. A repeated claim only raises the fence again."""
+        """Take the fence; a new shard begins with ``live``, complete. Once more, it only raises the fence."""
         rules.require_fence(floor)
-        args = (str(rules.FORMAT), wire.encode_live(rules.live_names(live)), floor)
+        names = rules.live_names(live)
+        standings = wire.encode_standings(rules.complete(names))
+        args = (str(rules.FORMAT), wire.encode_live(names), floor, standings)
         return self._head(shard, await self._run(scripts.CLAIM, [self._shard(shard).head], args))
 
     async def adopt_log(self, shard: ShardId) -> Head:
         """Begin a new log; SequenceError where the shard was never claimed."""
         reply = await self._run(scripts.ADOPT_LOG, [self._shard(shard).head], (str(rules.FORMAT),))
         return self._head(shard, reply)
+
+    async def contract_step(self, shard: ShardId, fence: int, generation: str, limit: int) -> int:
+        """Remove at most ``limit`` segments of a generation given up; return how many are left."""
+        rules.require_step(fence, generation, limit)
+        keys = self._shard(shard)
+        held = [name.decode() for name in await self._ask("HKEYS", keys.segments(generation))]
+        chosen = sorted(held)[:limit]
+        names = [keys.head, keys.segments(generation), keys.tombstones(generation), keys.counters]
+        names += (keys.blob(segment_blob(generation, segment)) for segment in chosen)
+        counters = rules.counters_of(generation)
+        args: list[Argument] = [str(rules.FORMAT), fence, generation, *counters, *chosen]
+        return int(self._done(shard, await self._run(scripts.CONTRACT, names, args)))
+
+    async def clear(self, shard: ShardId) -> Head:
+        """Remove all but dead letters; see :meth:`~tessera.store.base.ShardStore.clear` for what is refused.
+
+        Blobs are listed under a fence of its own, since nobody else can then keep one, and go last: where
+        it dies on the way some are left, which the next call removes.
+        """
+        keys = self._shard(shard)
+        for _ in range(_CLEARING_ROUNDS):
+            if await self.head(shard) is None:
+                raise rules.unknown_shard(shard)
+            head = await self.claim(shard, ())
+            blobs, manifests = await self._clearable(keys)
+            names = [keys.head, *(keys.tombstones(name) for name in head.live)]
+            names += (keys.documents, keys.parts, keys.counters, *manifests)
+            standings = wire.encode_standings(rules.complete(head.live))
+            args: list[Argument] = [str(rules.FORMAT), head.fence, standings, *head.live]
+            reply = await self._run(scripts.CLEAR, names, args)
+            if reply[0] != b"FENCED":
+                cleared = self._head(shard, reply)
+                await self._pipe([("UNLINK", *piece) for piece in _pieces(blobs)])
+                return cleared
+        raise rules.claimed_while_cleared(shard)
+
+    async def _clearable(self, keys: ShardKeys) -> tuple[list[str], list[str]]:
+        """Names of all blobs but those of dead letters, and of the manifests' keys of all generations."""
+        blobs, kept = keys.blob(""), keys.blob(deadletter_blob(""))
+        manifests = (keys.segments(""), keys.tombstones(""))
+        async with self._client_open() as client:
+            found = client.scan_iter(f"{_literal(keys.head.removesuffix('head'))}*", count=_SCAN_COUNT)
+            names = sorted({name.decode() async for name in found})
+        return (
+            [name for name in names if name.startswith(blobs) and not name.startswith(kept)],
+            [name for name in names if name.startswith(manifests)],
+        )
 
     async def head(self, shard: ShardId) -> Head | None:
         """The head, or None where the shard was never claimed."""
@@ -144,8 +197,7 @@ class RedisStore:
     async def blobs(self, shard: ShardId, ids: Sequence[str]) -> list[bytes | None]:
         """The bytes, None where a blob is gone, in one round trip."""
         names = [self._shard(shard).blob(name) for name in ids]
-        slices = (names[start : start + _SLICE_BLOBS] for start in range(0, len(names), _SLICE_BLOBS))
-        replies = await self._pipe([("MGET", *piece) for piece in slices])
+        replies = await self._pipe([("MGET", *piece) for piece in _pieces(names)])
         return [content for reply in replies for content in reply]
 
     async def commit(self, commit: Commit) -> Head:
@@ -177,10 +229,7 @@ class RedisStore:
         """Remove one dead letter, its bytes and its place in the outbox."""
         keys = self._shard(shard)
         names = [keys.deadletters, keys.outbox, keys.blob(deadletter_blob(deadletter_id))]
-        reply = await self._run(scripts.DISCARD, names, (deadletter_id,))
-        if reply[0] != b"OK":
-            raise wire.refusal(shard, reply)
-        return bool(reply[1])
+        return bool(self._done(shard, await self._run(scripts.DISCARD, names, (deadletter_id,))))
 
     async def topics(self) -> dict[str, int]:
         """Recorded partition counts."""
@@ -192,29 +241,37 @@ class RedisStore:
         _, recorded = await self._pipe([("HSETNX", key, topic, partitions), ("HGET", key, topic)])
         return int(recorded)
 
-    async def registry(self) -> dict[str, bytes]:
-        """Generations by id."""
-        return _decoded(await self._ask("HGETALL", self._keys.registry))
-
-    async def register(self, generation: str, description: bytes) -> bytes:
-        """Add a generation unless its id is taken; return what is stored."""
+    async def control(self) -> tuple[int, bytes | None]:
+        """Version and registry, read at one moment."""
         key = self._keys.registry
-        _, stored = await self._pipe([("HSETNX", key, generation, description), ("HGET", key, generation)])
-        return bytes(stored)
+        return wire.decode_control(key, await self._ask("HMGET", key, "version", "registry"))
+
+    async def put_control(self, expected: int, registry: bytes, release: bytes) -> bool:
+        """Write registry and release pointer if the version is ``expected``."""
+        rules.require_control(expected, registry, release)
+        names = [self._keys.registry, self._keys.release]
+        reply = await self._run(scripts.PUT_CONTROL, names, (expected, registry, release))
+        return bool(self._done(None, reply))
 
     async def release(self) -> bytes | None:
         """The release pointer."""
         release: bytes | None = await self._ask("GET", self._keys.release)
         return release
 
-    async def set_release(self, expected: bytes | None, release: bytes) -> bool:
-        """Move the release pointer if it is ``expected``."""
-        args = (release,) if expected is None else (release, expected)
-        reply = await self._run(scripts.SET_RELEASE, [self._keys.release], args)
+    async def announce(self, reader: str, lease: bytes, ttl_s: float) -> None:
+        """Keep a searcher's lease for ``ttl_s`` seconds of the server's clock."""
+        rules.require_lease(reader, lease, ttl_s)
+        await self._leases(reader, lease, math.ceil(ttl_s * 1000))
+
+    async def readers(self) -> dict[str, bytes]:
+        """The leases that have not run out."""
+        return await self._leases()
+
+    async def _leases(self, *announcement: Argument) -> dict[str, bytes]:
+        reply = await self._run(scripts.LEASES, [self._keys.readers], announcement)
         if reply[0] != b"OK":
-            _, key, held, wanted = (item.decode() for item in reply)
-            raise rules.wrong_type(None, key, held, wanted)
-        return bool(reply[1])
+            raise wire.refusal(None, reply)
+        return _decoded(dict(zip(reply[1::2], reply[2::2], strict=True)))
 
     async def ping(self) -> None:
         """Raise UnavailableError where the server does not answer, SettingsError where it refuses access."""
@@ -233,6 +290,12 @@ class RedisStore:
         if head is None:
             raise wire.refusal(shard, reply)
         return head
+
+    @staticmethod
+    def _done(shard: ShardId | None, reply: Sequence[Any]) -> Any:
+        if reply[0] != b"OK":
+            raise wire.refusal(shard, reply)
+        return reply[1]
 
     async def _fields(self, key: str, fields: Sequence[str]) -> list[bytes | None]:
         if not fields:
@@ -281,6 +344,10 @@ def _slices(blobs: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
         size += len(content)
     if piece:
         yield piece
+
+
+def _pieces(names: Sequence[str]) -> list[Sequence[str]]:
+    return [names[start : start + _SLICE_BLOBS] for start in range(0, len(names), _SLICE_BLOBS)]
 
 
 def _literal(prefix: str) -> str:

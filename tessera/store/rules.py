@@ -6,27 +6,43 @@ when the shard refuses: so a refusal reads the same whatever holds the data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.errors import CorruptionError, FencedError, SequenceError, StagingError
-from tessera.store.base import Commit, GenerationDelta, ShardId
+from tessera.store.base import NO_OFFSET, Commit, GenerationDelta, ShardId, Standing
 from tessera.store.keys import STAGING_S
 
 MAX_INTEGER = 2**53 - 1
 """Numbers in Lua are doubles; beyond this they would be rounded and a compare-and-set could pass wrongly."""
 
-FORMAT = 1
+MAX_LEASE_S = 3600
+"""Longest life of a searcher's lease. One given for ever by mistake would block every cutover."""
+
+FORMAT = 2
 """Version of what a shard's keys hold. A head with another one is refused, not guessed at."""
+
+_FINGERPRINT = re.compile("[0-9a-f]{32}")
 
 _REJOIN = "give the partition up, claim it again and continue from the head's applied offset"
 
 
 def live_names(live: Iterable[str]) -> tuple[str, ...]:
-    """Generation names, sorted, each once; ValueError where one is empty or not encodable."""
+    """Generation names, sorted, each once; ValueError where one cannot be a generation's name."""
     names = tuple(sorted(set(live)))
     for name in names:
-        _name("generation", name)
+        _generation(name)
     return names
+
+
+def complete(live: Iterable[str]) -> dict[str, Standing]:
+    """Standings in a shard without documents: all of them, none, are in every generation."""
+    return {name: Standing(complete=True) for name in live}
+
+
+def counters_of(generation: str) -> tuple[str, str]:
+    """What the names of a generation's counters begin with."""
+    return f"chunks:{generation}:", f"uncovered:{generation}:"
 
 
 def require_fence(floor: int) -> None:
@@ -45,8 +61,11 @@ def require_well_formed(commit: Commit) -> None:
     elif commit.record_digest:
         raise ValueError("record_digest is given, applied is not: the digest is of the record at applied")
     for name, delta in commit.generations.items():
-        _name("generation", name)
+        _generation(name)
         _require_delta(name, delta)
+    for name, standing in (commit.standings or {}).items():
+        _generation(name)
+        _require_standing(name, standing)
     _require_blobs(commit)
     _require_values("documents", commit.documents)
     _require_values("parts", commit.parts)
@@ -56,6 +75,39 @@ def require_well_formed(commit: Commit) -> None:
     for name, amount in commit.counters.items():
         _name("counter", name)
         _integer(f"counter {name}", amount, least=-MAX_INTEGER)
+
+
+def require_step(fence: int, generation: str, limit: int) -> None:
+    """Raise ValueError where a step of contraction would be wrong on any shard."""
+    _integer("fence", fence)
+    _generation(generation)
+    _integer("limit", limit, least=1)
+
+
+def require_control(expected: int, registry: bytes, release: bytes) -> None:
+    """Raise ValueError where a registry cannot follow version ``expected``."""
+    _integer("expected", expected, most=MAX_INTEGER - 1)
+    _bytes("control", "registry", registry)
+    _bytes("control", "release", release)
+
+
+def require_lease(reader: str, lease: bytes, ttl_s: float) -> None:
+    """Raise ValueError where an announcement is not well formed."""
+    _name("reader", reader)
+    _bytes("reader", reader, lease)
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 0 < ttl_s <= MAX_LEASE_S:
+        raise ValueError(f"ttl_s must be above 0 and at most {MAX_LEASE_S}, got {ttl_s!r}")
+
+
+def _require_standing(name: str, standing: Standing) -> None:
+    _integer(f"{name}: adopted_at", standing.adopted_at, least=NO_OFFSET)
+    _integer(f"{name}: documents", standing.documents)
+    _integer(f"{name}: started_at_ms", standing.started_at_ms)
+    if not isinstance(standing.complete, bool):
+        raise ValueError(f"{name}: complete must be true or false, got {standing.complete!r}")
+    if not isinstance(standing.fingerprint, str) or not _FINGERPRINT.fullmatch(standing.fingerprint):
+        raise ValueError(f"{name}: fingerprint must be 32 lower hex digits, got {standing.fingerprint!r}")
+    _text(f"{name}: note", standing.note)
 
 
 def _require_delta(name: str, delta: GenerationDelta) -> None:
@@ -85,17 +137,35 @@ def _require_blobs(commit: Commit) -> None:
 def _require_values(what: str, values: Mapping[str, bytes | None]) -> None:
     for key, value in values.items():
         _name(what, key)
-        if value is not None and not isinstance(value, bytes):
-            raise ValueError(f"{what}: the value of {key} is {type(value).__name__}, not bytes")
+        if value is not None:
+            _bytes(what, key, value)
+
+
+def _bytes(what: str, key: str, value: bytes) -> None:
+    if not isinstance(value, bytes):
+        raise ValueError(f"{what}: the value of {key} is {type(value).__name__}, not bytes")
+
+
+def _generation(name: str) -> None:
+    """Blobs and counters are named by generation, then / or :, so these in its name would mix generations."""
+    _name("generation", name)
+    if set(name) & set("/:"):
+        raise ValueError(f"generation: a name must hold neither / nor :, got {name!r}")
 
 
 def _name(what: str, name: str) -> None:
     if not name or not isinstance(name, str):
         raise ValueError(f"{what}: a name must be a string that is not empty, got {name!r}")
+    _text(what, name)
+
+
+def _text(what: str, text: str) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{what} must be a string, got {text!r}")
     try:
-        name.encode()
+        text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{what}: {name!r} has no UTF-8 form: {error.reason}") from error
+        raise ValueError(f"{what}: {text!r} has no UTF-8 form: {error.reason}") from error
 
 
 def _integer(what: str, value: int, least: int = 0, most: int = MAX_INTEGER) -> None:
@@ -153,8 +223,43 @@ def not_rising(shard: ShardId, held: int, given: int) -> SequenceError:
 def other_generations(shard: ShardId, live: Sequence[str], named: Iterable[str]) -> SequenceError:
     """The commit does not write the generations it must."""
     return SequenceError(
-        f"shard {shard}: generations {', '.join(live) or '(none)'} are live, the commit writes "
-        f"{', '.join(sorted(named)) or '(none)'}; {_REJOIN}"
+        f"shard {shard}: generations {_listed(live)} are live, the commit writes "
+        f"{_listed(sorted(named))}; {_REJOIN}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "(none)"
+
+
+def adoption_not_alone(shard: ShardId, live: Sequence[str], given: Iterable[str]) -> ValueError:
+    """A commit changes which generations are live and writes some too: a fault of its caller, not a race."""
+    return ValueError(
+        f"shard {shard}: the commit changes the live generations from {_listed(live)} to "
+        f"{_listed(sorted(given))}: it must name no generations and no applied"
+    )
+
+
+def left_over(shard: ShardId, generation: str) -> SequenceError:
+    """A generation to adopt was given up before, and not all of it is removed."""
+    return SequenceError(
+        f"shard {shard}, generation {generation}: it was given up and is not removed yet: contract it, "
+        "and give the new one another name"
+    )
+
+
+def still_live(shard: ShardId, generation: str) -> SequenceError:
+    """A generation to remove is live."""
+    return SequenceError(
+        f"shard {shard}, generation {generation}: it is live: give it up by a commit before it is contracted"
+    )
+
+
+def claimed_while_cleared(shard: ShardId) -> FencedError:
+    """A worker claimed the shard again and again while its blobs were listed."""
+    return FencedError(
+        f"shard {shard}: a worker claimed it while it was to be cleared, so nothing was removed: "
+        "stop the shard's worker, then clear it again"
     )
 
 
@@ -217,16 +322,20 @@ def other_format(shard: ShardId, held: str) -> CorruptionError:
     )
 
 
-def damaged(shard: ShardId, what: str) -> CorruptionError:
-    """Stored values that cannot be read."""
+def damaged(shard: ShardId | None, what: str) -> CorruptionError:
+    """Stored values that cannot be read; ``shard`` is None for those of no shard."""
     return CorruptionError(
-        f"shard {shard}: {what} cannot be read; something else wrote to it: restore a backup or rebuild"
+        f"{_in(shard)}{what} cannot be read; something else wrote to it: restore a backup or rebuild"
     )
 
 
 def wrong_type(shard: ShardId | None, key: str, held: str, wanted: str) -> CorruptionError:
     """A key of ours holds another type of value; ``shard`` is None for a key of no shard."""
-    where = f"shard {shard}: " if shard is not None else ""
     return CorruptionError(
-        f"{where}key {key} holds a {held}, not a {wanted}; something else wrote to it: use another namespace"
+        f"{_in(shard)}key {key} holds a {held}, not a {wanted}; something else wrote to it: "
+        "use another namespace"
     )
+
+
+def _in(shard: ShardId | None) -> str:
+    return f"shard {shard}: " if shard is not None else ""

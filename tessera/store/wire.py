@@ -9,17 +9,31 @@ import orjson
 
 from tessera.errors import CorruptionError, TesseraError
 from tessera.store import rules
-from tessera.store.base import Commit, GenerationDelta, Head, Manifest, SegmentMeta, ShardId, Tombstone
+from tessera.store.base import (
+    Commit,
+    GenerationDelta,
+    Head,
+    Manifest,
+    SegmentMeta,
+    ShardId,
+    Standing,
+    Tombstone,
+)
 from tessera.store.keys import GRACE_S, ShardKeys
 from tessera.store.scripts import Argument
 
-HEAD_FIELDS = ("format", "fence", "seq", "applied", "record_digest", "epoch", "live")
+HEAD_FIELDS = ("format", "fence", "seq", "applied", "record_digest", "epoch", "live", "standings")
 """Fields of the head's hash, in the order that the scripts return; ``trimmed:<generation>`` come on top."""
 
 
 def encode_live(names: Iterable[str]) -> bytes:
     """Generations as the head stores them: JSON, sorted, so that equal sets are equal bytes."""
     return orjson.dumps(sorted(names))
+
+
+def encode_standings(standings: Mapping[str, Standing]) -> bytes:
+    """Standings as the head stores them: one JSON object by generation."""
+    return orjson.dumps(standings, option=orjson.OPT_SORT_KEYS)
 
 
 def encode_commit(commit: Commit, keys: ShardKeys) -> tuple[list[str], list[Argument]]:
@@ -31,6 +45,8 @@ def encode_commit(commit: Commit, keys: ShardKeys) -> tuple[list[str], list[Argu
         key_names += (keys.segments(name), keys.tombstones(name))
         generations.append(_plan_of(name, delta))
         args += _data_of(delta)
+    for name in sorted(commit.standings or ()):
+        key_names += (keys.segments(name), keys.tombstones(name))
     kept, expired, unlinked = (
         list(dict.fromkeys(ids)) for ids in (commit.keep, commit.expire, commit.unlink)
     )
@@ -52,11 +68,21 @@ def encode_commit(commit: Commit, keys: ShardKeys) -> tuple[list[str], list[Argu
     }
     if commit.applied is not None:
         plan |= {"applied": commit.applied, "digest": commit.record_digest}
+    if commit.standings is not None:
+        plan["standings"] = _standings_plan(commit.standings)
     if commit.after is not None:
         plan |= {"after": commit.after}
     args += (item for pair in commit.deadletters.items() for item in pair)
     args += (item for pair in commit.counters.items() for item in pair)
     return key_names, [orjson.dumps(plan), *args]
+
+
+def _standings_plan(standings: Mapping[str, Standing]) -> dict[str, Any]:
+    return {
+        "live": encode_live(standings).decode(),
+        "json": encode_standings(standings).decode(),
+        "of": [{"name": name} for name in sorted(standings)],
+    }
 
 
 def _plan_of(name: str, delta: GenerationDelta) -> dict[str, str | int]:
@@ -102,12 +128,22 @@ def decode_head(shard: ShardId, fields: Sequence[bytes | None]) -> Head | None:
     if version != str(rules.FORMAT).encode():
         raise rules.other_format(shard, version.decode("utf-8", "replace"))
     try:
-        fence, seq, applied, digest, epoch, live = (field or b"" for field in fields[1:])
-        return Head(
-            shard, int(fence), int(seq), int(applied), digest.decode(), int(epoch), tuple(orjson.loads(live))
+        fence, seq, applied, digest, epoch, live, standings = (field or b"" for field in fields[1:])
+        head = Head(
+            shard,
+            int(fence),
+            int(seq),
+            int(applied),
+            digest.decode(),
+            int(epoch),
+            tuple(orjson.loads(live)),
+            {name: Standing(**value) for name, value in orjson.loads(standings).items()},
         )
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise rules.damaged(shard, "head") from error
+    if set(head.standings) != set(head.live):
+        raise rules.damaged(shard, "head, whose standings are not those of its live generations,")
+    return head
 
 
 def decode_manifest(shard: ShardId, head: Head, reply: Sequence[Any]) -> Manifest:
@@ -129,8 +165,24 @@ def _decode_tombstone(item: bytes) -> Tombstone:
     return Tombstone(key, int(ordinal))
 
 
-def refusal(shard: ShardId, reply: Sequence[Any], commit: Commit | None = None) -> TesseraError:
-    """The error that a script's refusal stands for."""
+def decode_control(key: str, fields: Sequence[bytes | None]) -> tuple[int, bytes | None]:
+    """Version and registry from their fields, (0, None) where there are none."""
+    version, registry = fields
+    if version is None and registry is None:
+        return 0, None
+    try:
+        return int(version or b""), registry
+    except ValueError as error:
+        raise rules.damaged(None, f"field version of key {key}") from error
+
+
+def refusal(
+    shard: ShardId | None, reply: Sequence[Any], commit: Commit | None = None
+) -> TesseraError | ValueError:
+    """The error that a script's refusal stands for; a ValueError is a fault of the caller.
+
+    ``shard`` is None for a script on keys of no shard.
+    """
     status = reply[0].decode()
     details = [item.decode("utf-8", "replace") if isinstance(item, bytes) else item for item in reply[1:]]
     if commit is not None and status in _REFUSED_COMMITS:
@@ -138,20 +190,26 @@ def refusal(shard: ShardId, reply: Sequence[Any], commit: Commit | None = None) 
     if status in _REFUSED_SHARDS:
         return _REFUSED_SHARDS[status](shard, *details)
     return CorruptionError(
-        f"shard {shard}: the script's answer {status} {details} is unknown: do versions differ?"
+        f"{shard or 'store'}: the script's answer {status} {details} is unknown: do versions differ?"
     )
 
 
 _REFUSED_SHARDS: Mapping[str, Callable[..., TesseraError]] = {
+    "FENCED": rules.fenced,
+    "FENCE_LOST": rules.fence_lost,
+    "LIVE": rules.still_live,
     "UNKNOWN": rules.unknown_shard,
     "FORMAT": rules.other_format,
     "DAMAGED": lambda shard, key, field: rules.damaged(shard, f"field {field} of key {key}"),
     "TYPE": rules.wrong_type,
 }
+"""What may refuse a commit too: these are looked up second."""
 
-_REFUSED_COMMITS: Mapping[str, Callable[..., TesseraError]] = {
-    "FENCED": lambda commit, held: rules.fenced(commit.shard, held, commit.fence),
-    "FENCE_LOST": lambda commit, held: rules.fence_lost(commit.shard, held, commit.fence),
+_REFUSED_COMMITS: Mapping[str, Callable[..., TesseraError | ValueError]] = {
+    "ADOPTION": lambda commit, live: rules.adoption_not_alone(
+        commit.shard, orjson.loads(live), commit.standings
+    ),
+    "LEFT_OVER": lambda commit, generation: rules.left_over(commit.shard, generation),
     "MOVED": lambda commit, held: rules.moved(commit.shard, held, commit.seq),
     "NOT_RISING": lambda commit, held: rules.not_rising(commit.shard, held, commit.applied),
     "ELSEWHERE": lambda commit, held: rules.elsewhere(commit.shard, held, commit.after),

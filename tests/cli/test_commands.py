@@ -57,6 +57,10 @@ def test_every_command_of_the_interface_is_there() -> None:
     assert set(COMMANDS) == {
         "up", "worker", "serve", "ingest", "publish", "search", "chunk", "status", "shard adopt-log",
         "deadletter list", "deadletter show", "deadletter replay", "deadletter discard",
+        *(f"generation {name}" for name in (
+            "create", "list", "show", "backfill", "pause", "resume", "verify", "compare", "abandon",
+            "rebuild", "cutover", "rollback", "hold", "release-hold", "contract",
+        )),
     }  # fmt: skip
 
 
@@ -77,6 +81,9 @@ def test_every_command_has_help_with_an_example_and_json(
         (["search"], "see tessera search --help"),
         (["search", "x", "-k", "many"], "see tessera search --help"),
         (["search", "x"], "no Redis is named"),
+        (["generation", "create"], "see tessera generation create --help"),
+        (["generation", "cutover", "g2", "--expires", "1h"], "--expires goes with --waive"),
+        (["generation", "rebuild"], "give --from-log"),
         (["status"], "no Kafka broker is named"),
         (["shard", "adopt-log", "--redis", "redis://127.0.0.1:1/0"], "name the shards"),
         (["shard", "adopt-log", "documents", "--redis", "redis://127.0.0.1:1/0"], "write TOPIC/PARTITION"),

@@ -14,8 +14,8 @@ from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.events.parts import Headers
 from tessera.events.topics import DOCUMENTS, LOGS
+from tessera.generations.bootstrap import bootstrap
 from tessera.shards.deadletters import list_deadletters
-from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore

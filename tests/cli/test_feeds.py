@@ -19,8 +19,8 @@ from tessera.events.catalog import SourceCatalog, SourceDeclaration
 from tessera.events.change import Change, Delete, Record
 from tessera.events.encoding import encode_event
 from tessera.events.topics import DOCUMENTS, LOGS
+from tessera.generations.bootstrap import bootstrap
 from tessera.kafka.publisher import Position
-from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
 from tessera.sources.folder import FolderSource
 from tessera.store.base import Commit, ShardId

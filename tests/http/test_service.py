@@ -14,12 +14,13 @@ from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.events.encoding import Event
 from tessera.events.topics import CHANGE_TOPICS, DOCUMENTS, LOGS
+from tessera.generations.bootstrap import bootstrap
 from tessera.http import services as services_module
 from tessera.http.app import create_app
-from tessera.http.schema import AnswerBody, DocumentBody, GenerationBody, HitBody
+from tessera.http.lifecycle import GenerationBody, GenerationDetail
+from tessera.http.schema import AnswerBody, DocumentBody, HitBody
 from tessera.kafka.publisher import Position
 from tessera.settings import Settings
-from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore
@@ -326,7 +327,12 @@ def test_status_and_generations_tell_how_the_index_stands() -> None:
         assert (documents["applied"], documents["end"], documents["lag"]) == (1, 5, 3)
         [listed] = (await client.get("/api/generations")).json()
         assert GenerationBody.model_validate(listed).serving
-        assert (await client.get("/api/generations/g1")).json() == listed
+        shown = (await client.get("/api/generations/g1")).json()
+        assert GenerationDetail.model_validate(shown).shards.keys() == {
+            "tessera.documents/0",
+            "tessera.logs/0",
+        }
+        assert shown.items() >= listed.items()
         assert (await client.get("/api/generations/g9")).status_code == 404
 
     with_service(use, HANDBOOK, SECRET)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tessera.errors import CorruptionError
-from tessera.releases import Contract, GenerationDescription, Release, Scorer
+from tessera.releases import Contract, Release, Scorer
 
 RELEASE = {
     "release": "r1",
@@ -24,25 +24,23 @@ def test_a_release_is_stored_as_the_documented_json() -> None:
     assert Release.from_json(json.dumps(RELEASE).encode()).to_json() == release.to_json()
 
 
-def test_a_generation_is_stored_as_the_documented_json() -> None:
-    description = GenerationDescription("g1", Contract("paragraph@0a", {"parser": "x"}, "words@1/unicode-1"))
-    assert json.loads(description.to_json()) == {
-        "generation": "g1",
-        "contract": {
-            "policy": {"id": "paragraph@0a", "canonical": {"parser": "x"}},
-            "analyzer": "words@1/unicode-1",
-            "embedding": None,
-        },
+def test_a_contract_is_stored_as_the_documented_json_and_its_digest_leaves_the_name_out() -> None:
+    contract = Contract("paragraph@0a", {"parser": "x"}, "words@1/unicode-1")
+    assert contract.to_value() == {
+        "policy": {"id": "paragraph@0a", "canonical": {"parser": "x"}},
+        "analyzer": "words@1/unicode-1",
+        "embedding": None,
     }
-    assert GenerationDescription.from_json(description.to_json()) == description
+    assert Contract.from_value(contract.to_value()) == contract
+    assert Contract("other@0a", {"parser": "x"}, "words@1/unicode-1").digest == contract.digest
+    assert Contract("paragraph@0a", {"parser": "y"}, "words@1/unicode-1").digest != contract.digest
+    assert Contract("paragraph@0a", {"parser": "x"}, "words@2/unicode-1").digest != contract.digest
 
 
 @pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"release": "r1", "generation": "g1", "scorer": 5}'])
 def test_what_cannot_be_read_is_reported(broken: bytes) -> None:
     with pytest.raises(CorruptionError, match="cannot be read"):
         Release.from_json(broken)
-    with pytest.raises(CorruptionError, match="cannot be read"):
-        GenerationDescription.from_json(broken)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_policies_are_immutable() -> None:
             "[documents]: unknown key 'parsr'; allowed are parser, size,",
         ),
         (
-            'name = "x"\n[run_logs]\nparser = "window"',
-            "[run_logs]: parser is 'window'; allowed are paragraph, runner",
+            'name = "x"\n[run_logs]\nparser = "words"',
+            "[run_logs]: parser is 'words'; allowed are paragraph, runner, window",
         ),
         ('name = "x"\n[ci_logs]\nparser = ["runner"]', "[ci_logs]: parser is ['runner']; allowed are"),
         ('name = "x"\n[documents]\nsize = 0', "[documents]: size is 0; it must be a whole number from 1 on"),
@@ -90,6 +90,11 @@ def test_policies_are_immutable() -> None:
         ('name = "x"\n[documents]\noverlap = -1', "overlap is -1; it must be a whole number from 0 on"),
         ('name = "x"\n[documents]\noverlap = "1"', "overlap is '1'; it must be a whole number from 0 on"),
         ('name = "x"\n[documents]\noverlap = 2', "overlap is 2; it must be less than size"),
+        ('name = "x"\n[documents]\nparser = "window"\noverlap = 2', "and 0 where size is left out"),
+        (
+            'name = "x"\n[documents]\nparser = "window"\nsize = 2\noverlap = 2',
+            "[documents]: overlap is 2; it must be less than size",
+        ),
         (
             'name = "x"\n[documents]\nparent_context = "section"',
             "parent_context is 'section'; allowed are none",
@@ -106,8 +111,10 @@ def test_a_faulty_file_is_refused_by_file_table_and_key(tmp_path: Path, text: st
 
 
 def test_an_unknown_name_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match=r"'window-200' is neither built in \(paragraph\) nor a file"):
-        load_policy("window-200")
+    with pytest.raises(
+        PolicyError, match=r"'window' is neither built in \(paragraph, window-200\) nor a file"
+    ):
+        load_policy("window")
     with pytest.raises(PolicyError, match="cannot be read"):
         load_policy(tmp_path)
 

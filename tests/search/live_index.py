@@ -11,18 +11,32 @@ from itertools import count
 from zlib import crc32
 
 from tessera.documents.text import block_ids, blocks_from, compress
+from tessera.generations.registry import Generation, Registry, State
 from tessera.index.analyzer import WordsAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import decode, encode
 from tessera.index.merge import MergePolicy, dead_chunks, merge
 from tessera.index.segment import ChunkEntry, DocumentEntry
-from tessera.releases import Contract, GenerationDescription, Release
-from tessera.store.base import Commit, GenerationDelta, SegmentMeta, ShardId, Tombstone
+from tessera.releases import Contract, Release, Scorer
+from tessera.store.base import (
+    Commit,
+    GenerationDelta,
+    Head,
+    SegmentMeta,
+    ShardId,
+    Standing,
+    Tombstone,
+    segment_blob,
+)
 from tessera.store.memory import MemoryStore
 
 TOPIC = "tessera.documents"
 GENERATION = "g1"
 POLICY = "paragraph@0123456789ab"
+CANDIDATE = "g2"
+WHOLE = "whole@ba9876543210"
+"""The candidate's policy in these tests: a document is one chunk."""
+POLICIES = {GENERATION: POLICY, CANDIDATE: WHOLE}
 ANALYZER = WordsAnalyzer()
 SEPARATOR = "\n\n"
 
@@ -79,6 +93,31 @@ def chunks_of(paragraphs: Sequence[str], first: int = 0) -> list[ChunkEntry]:
     return entries[first:]
 
 
+def cut(generation: str, paragraphs: Sequence[str], first: int = 0) -> list[ChunkEntry]:
+    """The document's chunks in a generation, from the one that paragraph ``first`` is in."""
+    if POLICIES[generation] == POLICY or not paragraphs:
+        return chunks_of(paragraphs, first)
+    return chunks_of([SEPARATOR.join(paragraphs)])
+
+
+def as_cut(generation: str, documents: Iterable[Document]) -> list[Document]:
+    """Documents whose paragraphs are their chunks in a generation."""
+    if POLICIES[generation] == POLICY:
+        return list(documents)
+    return [replace(document, paragraphs=(document.text,)) for document in documents if document.paragraphs]
+
+
+def generation(name: str, state: State = "serving", analyzer: str = ANALYZER.identity) -> Generation:
+    """A generation of the registry."""
+    contract = Contract(POLICIES[name], {"parser": POLICIES[name].partition("@")[0]}, analyzer)
+    return Generation(name, contract, state)
+
+
+def registry_of(release: Release, *generations: Generation, version: int = 0) -> Registry:
+    """A registry that serves a release."""
+    return Registry(version, release, generations={each.name: each for each in generations})
+
+
 @dataclass
 class LiveIndex:
     """Writes changes to a store of ``partitions`` shards and knows what is live."""
@@ -89,12 +128,66 @@ class LiveIndex:
 
     async def open(self) -> LiveIndex:
         await self.store.record_topic(TOPIC, self.partitions)
-        contract = Contract(POLICY, {"parser": "paragraph"}, ANALYZER.identity)
-        await self.store.register(GENERATION, GenerationDescription(GENERATION, contract).to_json())
-        await self.store.set_release(None, Release("r1", GENERATION).to_json())
+        await self.control(registry_of(Release("r1", GENERATION), generation(GENERATION)))
         for shard in self.shards:
             await self.store.claim(shard, [GENERATION])
         return self
+
+    async def control(self, registry: Registry) -> None:
+        """Put a registry, and the release it serves, as the next version."""
+        version, _ = await self.store.control()
+        registry = replace(registry, version=version + 1)
+        assert await self.store.put_control(version, registry.to_json(), registry.release.to_json())
+
+    async def serve(self, release: str, served: str, scorer: Scorer | None = None, **states: State) -> None:
+        """Serve a generation; ``states`` of the others."""
+        others = [generation(name, state) for name, state in states.items()]
+        await self.control(
+            registry_of(Release(release, served, scorer or Scorer()), generation(served), *others)
+        )
+
+    async def adopt(self, name: str) -> None:
+        """Write another generation from now on; what is live is not in it yet."""
+        for shard in self.shards:
+            head = await self._head(shard)
+            standings = {**head.standings, name: Standing(head.applied)}
+            await self.store.commit(Commit(shard, head.fence, head.seq, standings=standings))
+
+    async def backfill(self, name: str) -> None:
+        """Write what is live into a generation that was just adopted."""
+        for shard in self.shards:
+            head = await self._head(shard)
+            mine = [each for each in self.live.values() if self.shard_of(each.key) == shard]
+            pieces = [(_entry(each, head.seq + 1), cut(name, each.paragraphs)) for each in mine]
+            manifest = await self.store.manifest(shard, name)
+            assert manifest is not None
+            delta, blobs = _delta(name, manifest.next_tombstone, [], pieces)
+            await self.store.stage(shard, blobs)
+            standings = {**head.standings, name: replace(head.standings[name], complete=True)}
+            await self.store.commit(
+                Commit(
+                    shard,
+                    head.fence,
+                    head.seq,
+                    generations={name: delta},
+                    keep=tuple(blobs),
+                    standings=standings,
+                )
+            )
+
+    async def give_up(self, name: str) -> None:
+        """Write a generation no more, and remove all of it."""
+        for shard in self.shards:
+            head = await self._head(shard)
+            standings = {kept: each for kept, each in head.standings.items() if kept != name}
+            head = await self.store.commit(Commit(shard, head.fence, head.seq, standings=standings))
+            while await self.store.contract_step(shard, head.fence, name, 1):
+                pass
+
+    async def _head(self, shard: ShardId) -> Head:
+        head = await self.store.head(shard)
+        assert head is not None
+        return head
 
     @property
     def shards(self) -> list[ShardId]:
@@ -118,60 +211,48 @@ class LiveIndex:
         await self._write(self.shard_of(key), [(replace(held, paragraphs=longer), last)])
 
     async def delete(self, key: str) -> None:
-        await self._commit(self.shard_of(key), [Tombstone(key, 0)], unlink=_blocks(self.live[key]))
+        await self._commit(self.shard_of(key), {key: 0}, unlink=_blocks(self.live[key]))
         del self.live[key]
 
     async def _write(self, shard: ShardId, changed: list[tuple[Document, int]]) -> None:
-        head = await self.store.head(shard)
-        assert head is not None
-        tombstones, pieces, texts, replaced = [], [], {}, set()
+        firsts, texts, replaced = {}, {}, set()
         for document, first in changed:
             data = document.text.encode()
             held = self.live.get(document.key)
             if held:
-                tombstones.append(Tombstone(document.key, first))
+                firsts[document.key] = first
                 replaced.update(_blocks(held))
-            entry = DocumentEntry(
-                document.source,
-                document.doc_id,
-                document.revision,
-                document.digest,
-                document.access,
-                "text/markdown",
-                document.text_id,
-                len(data),
-                head.seq + 1,
-            )
-            pieces.append((entry, chunks_of(document.paragraphs, first)))
             blocks = blocks_from(document.text_id, data, 0, len(data))
             texts.update({name: compress(block) for name, block in blocks})
             if document.paragraphs:
                 self.live[document.key] = document
             else:
                 self.live.pop(document.key, None)
-        await self._commit(shard, tombstones, pieces, texts, replaced - set(texts))
+        await self._commit(shard, firsts, changed, texts, replaced - set(texts))
 
     async def _commit(
         self,
         shard: ShardId,
-        tombstones: Sequence[Tombstone] = (),
-        pieces: Sequence[tuple[DocumentEntry, Sequence[ChunkEntry]]] = (),
+        firsts: dict[str, int],
+        changed: Sequence[tuple[Document, int]] = (),
         blobs: dict[str, bytes] | None = None,
         unlink: Iterable[str] = (),
     ) -> None:
-        blobs = dict(blobs or {})
-        head, manifest = await self.store.head(shard), await self.store.manifest(shard, GENERATION)
-        assert head is not None
-        assert manifest is not None
-        segment = build_segment(pieces, ANALYZER)
-        added: tuple[SegmentMeta, ...] = ()
-        if segment.chunks:
-            name, blob = _name("s"), encode(segment)
-            blobs[f"segment/{GENERATION}/{name}"] = blob
-            watermark = manifest.next_tombstone + len(tombstones)
-            added = (SegmentMeta(name, watermark, segment.chunks, len(blob)),)
+        """``firsts``: the paragraph from which on chunks die, by document."""
+        blobs, deltas = dict(blobs or {}), {}
+        head = await self._head(shard)
+        for name in head.live:
+            manifest = await self.store.manifest(shard, name)
+            assert manifest is not None
+            by_paragraph = POLICIES[name] == POLICY
+            tombstones = [Tombstone(key, first if by_paragraph else 0) for key, first in firsts.items()]
+            pieces = [
+                (_entry(document, head.seq + 1), cut(name, document.paragraphs, first))
+                for document, first in changed
+            ]
+            deltas[name], added = _delta(name, manifest.next_tombstone, tombstones, pieces)
+            blobs |= added
         await self.store.stage(shard, blobs)
-        delta = GenerationDelta(manifest.next_tombstone, add=added, tombstones=tuple(tombstones))
         await self.store.commit(
             Commit(
                 shard,
@@ -179,7 +260,7 @@ class LiveIndex:
                 head.seq,
                 applied=head.applied + 1,
                 record_digest=_name("d"),
-                generations={GENERATION: delta},
+                generations=deltas,
                 keep=tuple(blobs),
                 unlink=tuple(unlink),
             )
@@ -189,19 +270,20 @@ class LiveIndex:
         """Merge segments while the policy finds any; how many merges. ``at_once``: unlink the old blobs."""
         merges = 0
         for shard in self.shards:
-            while (manifest := await self.store.manifest(shard, GENERATION)) and (
-                chosen := policy.plan(manifest.segments, manifest.next_tombstone)
-            ):
-                await self._merge(shard, chosen, at_once)
-                merges += 1
+            for generation in (await self._head(shard)).live:
+                while (manifest := await self.store.manifest(shard, generation)) and (
+                    chosen := policy.plan(manifest.segments, manifest.next_tombstone)
+                ):
+                    await self._merge(shard, generation, chosen, at_once)
+                    merges += 1
         return merges
 
-    async def _merge(self, shard: ShardId, chosen: Sequence[str], at_once: bool) -> None:
-        manifest = await self.store.manifest(shard, GENERATION)
+    async def _merge(self, shard: ShardId, generation: str, chosen: Sequence[str], at_once: bool) -> None:
+        manifest = await self.store.manifest(shard, generation)
         assert manifest is not None
         parts = []
         for name in chosen:
-            [blob] = await self.store.blobs(shard, [f"segment/{GENERATION}/{name}"])
+            [blob] = await self.store.blobs(shard, [segment_blob(generation, name)])
             assert blob is not None
             segment = decode(blob)
             applying = manifest.tombstones[manifest.segments[name].watermark - manifest.tombstone_base :]
@@ -216,15 +298,15 @@ class LiveIndex:
             drop=tuple(chosen),
             trim_tombstones_below=min([*staying, manifest.next_tombstone]),
         )
-        blob_id = f"segment/{GENERATION}/{name}"
+        blob_id = segment_blob(generation, name)
         await self.store.stage(shard, {blob_id: blob})
-        old = tuple(f"segment/{GENERATION}/{segment}" for segment in chosen)
+        old = tuple(segment_blob(generation, segment) for segment in chosen)
         await self.store.commit(
             Commit(
                 shard,
                 manifest.head.fence,
                 manifest.head.seq,
-                generations={GENERATION: delta},
+                generations={generation: delta},
                 keep=(blob_id,) if merged.chunks else (),
                 unlink=old if at_once else (),
                 expire=() if at_once else old,
@@ -244,6 +326,37 @@ class LiveIndex:
         """Take every shard's fence anew, as a worker does that starts."""
         for shard in self.shards:
             await self.store.claim(shard, [GENERATION])
+
+
+def _entry(document: Document, seq: int) -> DocumentEntry:
+    return DocumentEntry(
+        document.source,
+        document.doc_id,
+        document.revision,
+        document.digest,
+        document.access,
+        "text/markdown",
+        document.text_id,
+        len(document.text.encode()),
+        seq,
+    )
+
+
+def _delta(
+    generation: str,
+    next_tombstone: int,
+    tombstones: Sequence[Tombstone],
+    pieces: Sequence[tuple[DocumentEntry, Sequence[ChunkEntry]]],
+) -> tuple[GenerationDelta, dict[str, bytes]]:
+    """What a commit adds to a generation, and its blobs."""
+    segment = build_segment(pieces, ANALYZER)
+    added: tuple[SegmentMeta, ...] = ()
+    blobs = {}
+    if segment.chunks:
+        name, blob = _name("s"), encode(segment)
+        blobs[segment_blob(generation, name)] = blob
+        added = (SegmentMeta(name, next_tombstone + len(tombstones), segment.chunks, len(blob)),)
+    return GenerationDelta(next_tombstone, add=added, tombstones=tuple(tombstones)), blobs
 
 
 def _blocks(document: Document) -> list[str]:

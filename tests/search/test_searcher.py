@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
 
 import pytest
-from live_index import GENERATION, POLICY, Document, LiveIndex
+from live_index import GENERATION, POLICY, WHOLE, Document, LiveIndex, generation, registry_of
 
 from tessera.errors import CorruptionError, QueryError, SettingsError, StaleSnapshotError, UnavailableError
 from tessera.index.merge import MergePolicy
-from tessera.releases import Contract, GenerationDescription, Release, Scorer
+from tessera.releases import Release, Scorer
 from tessera.search import Hit, Searcher
 from tessera.search.scoring import MAX_K, MAX_QUERY_CHARACTERS, MAX_TERMS
 from tessera.store.base import ShardId
@@ -191,8 +191,10 @@ def test_without_a_release_the_search_says_what_to_start() -> None:
 
 def test_another_analyzer_is_refused_with_an_explanation() -> None:
     async def scenario(index: LiveIndex, searcher: Searcher) -> None:
-        contract = Contract(POLICY, {}, "words@1/unicode-1.1")
-        await index.store.register("g2", GenerationDescription("g2", contract).to_json())
+        old = generation("g2", "ready", "words@1/unicode-1.1")
+        await index.control(registry_of(Release("r1", GENERATION), generation(GENERATION), old))
+        await index.adopt("g2")
+        await index.backfill("g2")
         with pytest.raises(SettingsError, match=r"unicode-1\.1"):
             await searcher.search("x", generation="g2")
 
@@ -203,22 +205,17 @@ def test_the_release_decides_generation_and_scorer_from_the_next_query_on() -> N
     async def scenario(index: LiveIndex, searcher: Searcher) -> None:
         await index.upsert(Document("a", "b", ("word word other", "word")))
         before = await searcher.search("word")
-        release = Release("r1", GENERATION).to_json()
-        changed = Release("r2", GENERATION, Scorer(k1=0.0))
-        assert await index.store.set_release(release, changed.to_json())
+        await index.serve("r2", GENERATION, Scorer(k1=0.0))
         after = await searcher.search("word")
         assert (before.release, after.release) == ("r1", "r2")
         assert before.hits[0].score != before.hits[1].score
         assert after.hits[0].score == after.hits[1].score
-        contract = Contract(
-            POLICY,
-            {},
-            GenerationDescription.from_json((await index.store.registry())[GENERATION]).contract.analyzer,
-        )
-        await index.store.register("g2", GenerationDescription("g2", contract).to_json())
-        assert await index.store.set_release(changed.to_json(), Release("r3", "g2").to_json())
+        await index.adopt("g2")
+        await index.backfill("g2")
+        await index.serve("r3", "g2", g1="retired")
         answer = await searcher.search("word")
-        assert (answer.release, answer.generation, answer.hits) == ("r3", "g2", [])
+        assert (answer.release, answer.generation) == ("r3", "g2")
+        assert [hit.policy for hit in answer.hits] == [WHOLE]
 
     run(scenario)
 

@@ -40,12 +40,14 @@ async def read_chunks(store: ShardStore, shard: ShardId, generation: str = "g1")
     return {key: sorted(chunks, key=lambda chunk: chunk["ordinal"]) for key, chunks in found.items()}
 
 
-async def check_shard(store: ShardStore, shard: ShardId, expected: dict[str, str], policy) -> None:
+async def check_shard(
+    store: ShardStore, shard: ShardId, expected: dict[str, str], policy, generation: str = "g1"
+) -> None:
     """Every live document has the expected text, and just the chunks of that text cut at once."""
     records = await read_records(store, shard)
     live = {key: record for key, record in records.items() if not record.deleted}
     assert sorted(live) == sorted(expected)
-    chunks = await read_chunks(store, shard)
+    chunks = await read_chunks(store, shard, generation)
     for key, record in live.items():
         text = await read_text(store, shard, record)
         assert text == expected[key]
@@ -59,7 +61,7 @@ async def check_shard(store: ShardStore, shard: ShardId, expected: dict[str, str
         ]
         for chunk, whole in zip(held, cut, strict=True):
             assert text.encode()[chunk["start_byte"] : chunk["end_byte"]].decode() == whole.text
-        assert record.indexed["g1"].chunks == len(cut)
+        assert record.indexed[generation].chunks == len(cut)
     assert not {key for key in chunks if key not in live}
 
 

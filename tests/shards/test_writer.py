@@ -14,10 +14,10 @@ from tessera.errors import CorruptionError, FencedError, SequenceError, StagingE
 from tessera.events.catalog import SourceCatalog, SourceDeclaration
 from tessera.events.change import Record
 from tessera.events.parts import split_record
+from tessera.generations.bootstrap import bootstrap
 from tessera.limits import Limits
 from tessera.policies import load_policy
 from tessera.shards.deadletters import find_deadletter, list_deadletters, replay_deadletter
-from tessera.shards.generations import bootstrap
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore

@@ -17,6 +17,7 @@ from tessera.store.base import (
     SegmentMeta,
     ShardId,
     ShardStore,
+    Standing,
     Tombstone,
     deadletter_blob,
 )
@@ -58,7 +59,10 @@ async def test_a_shard_never_claimed_has_no_head_and_nothing_in_it(backend: Back
 
 async def test_the_first_claim_makes_a_head_with_sorted_generations(backend: Backend) -> None:
     head = await backend.store.claim(SHARD, ["g2", "g1", "g2"])
-    assert head == Head(SHARD, fence=1, seq=0, applied=-1, record_digest="", epoch=0, live=("g1", "g2"))
+    complete = {"g1": Standing(complete=True), "g2": Standing(complete=True)}
+    assert head == Head(
+        SHARD, 1, 0, applied=-1, record_digest="", epoch=0, live=("g1", "g2"), standings=complete
+    )
     assert await backend.store.head(SHARD) == head
 
 
@@ -114,7 +118,7 @@ async def test_adopting_a_log_starts_offsets_again_and_keeps_documents(backend: 
         follow(head, applied=9, record_digest="cd", generations={"g1": EMPTY}, documents={"k": b"v"})
     )
     adopted = await store.adopt_log(SHARD)
-    assert adopted == Head(SHARD, 2, head.seq + 1, -1, "", 1, ("g1",))
+    assert adopted == Head(SHARD, 2, head.seq + 1, -1, "", 1, ("g1",), head.standings)
     assert await store.head(SHARD) == adopted
     assert await store.documents(SHARD, ["k"]) == [b"v"]
     with pytest.raises(FencedError):
@@ -407,41 +411,13 @@ async def test_the_first_recorded_partition_count_stays(backend: Backend) -> Non
     assert await store.topics() == {"tessera.logs": 4}
 
 
-async def test_a_generation_name_is_given_once(backend: Backend) -> None:
-    store = backend.store
-    assert await store.register("g1", ALL_BYTES) == ALL_BYTES
-    assert await store.register("g1", b"other") == ALL_BYTES
-    assert await store.register("g2", b"") == b""
-    assert await store.registry() == {"g1": ALL_BYTES, "g2": b""}
-
-
-async def test_the_release_moves_only_from_what_is_expected(backend: Backend) -> None:
-    store = backend.store
-    assert await store.release() is None
-    assert not await store.set_release(b"r0", b"r1")
-    assert not await store.set_release(b"", b"r1")
-    assert await store.set_release(None, b"r1")
-    assert not await store.set_release(None, b"r2")
-    assert not await store.set_release(b"r2", b"r3")
-    assert await store.release() == b"r1"
-    assert await store.set_release(b"r1", ALL_BYTES)
-    assert await store.set_release(ALL_BYTES, b"")
-    assert await store.set_release(b"", b"r5")
-    assert await store.release() == b"r5"
-
-
-async def test_of_many_switches_at_once_one_wins(backend: Backend) -> None:
-    stores = [backend.another() for _ in range(4)]
-    won = await asyncio.gather(*(stores[n % 4].set_release(None, b"r%d" % n) for n in range(12)))
-    assert sum(won) == 1
-    assert await backend.store.release() == b"r%d" % won.index(True)
-
-
 async def test_a_store_answers_a_ping(backend: Backend) -> None:
     await backend.store.ping()
 
 
 # --- refusals ------------------------------------------------------------------------------------------
+
+STANDINGS = {"g1": Standing(complete=True), "g2": Standing(7, False, 1, "f" * 32, 9, "slow: é")}
 
 FULL = Commit(
     SHARD,
@@ -460,6 +436,7 @@ FULL = Commit(
     unlink=("older",),
     deadletters={"d": b"new"},
     counters={"c": 1},
+    standings=STANDINGS,
 )
 """A commit that changes everything, on the shard that :func:`prepared` leaves."""
 
@@ -484,6 +461,15 @@ async def prepared(store: ShardStore) -> None:
         )
     )
     await store.stage(SHARD, {"new": b"3"})
+
+
+def second(**changes: Any) -> Commit:
+    """:data:`FULL` with the standing of its second generation changed."""
+    return replace(FULL, standings=STANDINGS | {"g2": replace(STANDINGS["g2"], **changes)})
+
+
+EMPTIED = replace(FULL, applied=None, record_digest="", generations={})
+"""A commit that may change the live generations."""
 
 
 def first(**changes: Any) -> Commit:
@@ -560,6 +546,55 @@ REFUSED: dict[str, tuple[Commit, type[Exception], str]] = {
         "from_ordinal of k must be between",
     ),
     "a counter that is no number": (replace(FULL, counters={"c": 1.5}), ValueError, "counter c must be"),  # type: ignore[dict-item]
+    "a generation adopted with a batch": (
+        replace(FULL, standings=STANDINGS | {"g3": Standing()}),
+        ValueError,
+        "changes the live generations from g1, g2 to g1, g2, g3: it must name no generations and no applied",
+    ),
+    "a generation given up with an offset": (
+        replace(FULL, generations={}, standings={"g1": Standing()}),
+        ValueError,
+        "from g1, g2 to g1: it must",
+    ),
+    "a generation exchanged with a merge": (
+        replace(FULL, applied=None, record_digest="", standings={"g1": Standing(), "g3": Standing()}),
+        ValueError,
+        "from g1, g2 to g1, g3: it must",
+    ),
+    "all generations given up with a batch": (replace(FULL, standings={}), ValueError, r"to \(none\)"),
+    "an adoption with an older fence": (
+        replace(EMPTIED, fence=1, standings={"g3": Standing()}),
+        FencedError,
+        "fence 1 was replaced by 2",
+    ),
+    "an adoption with an older sequence": (
+        replace(EMPTIED, seq=0, standings={"g3": Standing()}),
+        SequenceError,
+        "at sequence 1",
+    ),
+    "an adoption with a blob never staged": (
+        replace(EMPTIED, keep=("never",), standings={"g3": Standing()}),
+        StagingError,
+        "staged blob never is gone",
+    ),
+    "an adoption of a name that mixes counters": (
+        replace(EMPTIED, standings={"g:3": Standing()}),
+        ValueError,
+        "must hold neither / nor :",
+    ),
+    "a standing adopted before any offset": (second(adopted_at=-2), ValueError, "g2: adopted_at must be"),
+    "a standing adopted beyond 2^53": (second(adopted_at=2**53), ValueError, "g2: adopted_at must be"),
+    "a negative count": (second(documents=-1), ValueError, "g2: documents must be between"),
+    "a count beyond 2^53": (second(documents=2**53), ValueError, "g2: documents must be between"),
+    "a count that is a fraction": (second(documents=1.0), ValueError, "g2: documents must be an integer"),
+    "a time beyond 2^53": (second(started_at_ms=2**53), ValueError, "g2: started_at_ms must be between"),
+    "a completeness that is a number": (second(complete=1), ValueError, "g2: complete must be true or false"),
+    "a short fingerprint": (second(fingerprint="f" * 31), ValueError, "g2: fingerprint must be 32"),
+    "a long fingerprint": (second(fingerprint="f" * 32 + "\n"), ValueError, "g2: fingerprint must be 32"),
+    "a fingerprint in capitals": (second(fingerprint="F" * 32), ValueError, "g2: fingerprint must be 32"),
+    "a fingerprint that is a number": (second(fingerprint=0), ValueError, "g2: fingerprint must be 32"),
+    "a note that is no text": (second(note=None), ValueError, "g2: note must be a string"),
+    "a note without a UTF-8 form": (second(note="\ud800"), ValueError, "g2: note: .* has no UTF-8 form"),
 }
 
 
@@ -579,7 +614,7 @@ async def test_the_commit_that_the_refused_ones_vary_is_applied(backend: Backend
     store = backend.store
     await prepared(store)
     head = await store.commit(FULL)
-    assert head == Head(SHARD, 2, 2, 11, "new", 0, ("g1", "g2"))
+    assert head == Head(SHARD, 2, 2, 11, "new", 0, ("g1", "g2"), STANDINGS)
     manifest = await store.manifest(SHARD, "g1")
     assert manifest is not None
     assert set(manifest.segments) == {"s2", "s3"}
@@ -631,7 +666,7 @@ async def test_the_batch_of_a_writer_that_lost_its_partition_is_refused(backend:
     assert await backend.store.documents(SHARD, ["k"]) == [b"right"]
 
 
-@pytest.mark.parametrize("names", [[""], ["\ud800"]])
+@pytest.mark.parametrize("names", [[""], ["\ud800"], ["g/1"], ["g:1"]])
 async def test_a_generation_without_a_proper_name_is_an_error(backend: Backend, names: list[str]) -> None:
     before = backend.dump()
     with pytest.raises(ValueError, match="generation"):

@@ -22,22 +22,37 @@ from tessera.store.base import (
     SegmentMeta,
     ShardId,
     ShardStore,
+    Standing,
     Tombstone,
     deadletter_blob,
+    segment_blob,
 )
 from tessera.store.memory import MemoryStore
 
 SHARDS = (ShardId("a", 0), ShardId("a", 1))
 LIVE = ("g1", "g2")
+NAMES = (*LIVE, "g3")
 KEYS = ("s/a", "s/ä", "s/\x00", "t/*", "😀")
 LETTERS = ("d1", "d2", "d3")
-BLOBS = (*"uvwxyz", deadletter_blob("d1"))
+BLOBS = (*"uvwxyz", deadletter_blob("d1"), segment_blob("g2", "s0"))
 
 shards = st.sampled_from(SHARDS)
 keys = st.sampled_from(KEYS)
 values = st.binary(max_size=6)
 changes = st.dictionaries(keys, st.none() | values, max_size=3)
 letters = st.sampled_from(LETTERS)
+counter_names = st.sampled_from(
+    (*KEYS, *(f"{what}:{name}:s" for what in ("chunks", "uncovered") for name in NAMES))
+)
+standings = st.builds(
+    Standing,
+    st.integers(-1, 2**53 - 1),
+    st.booleans(),
+    st.integers(0, 2**53 - 1),
+    st.sampled_from(["0" * 32, "0123456789abcdef" * 2]),
+    st.integers(0, 2**53 - 1),
+    st.text(max_size=3),
+)
 contents = {blob: blob.encode() * n for n, blob in enumerate(BLOBS)}
 
 Fault = Callable[[Commit], Commit]
@@ -89,7 +104,7 @@ def deltas(draw: st.DrawFn, held: Manifest) -> GenerationDelta:
 def commits(draw: st.DrawFn, head: Head, held: dict[str, Manifest]) -> Commit:
     """A commit that the shard can take, or one with a fault in it."""
     moves = draw(st.booleans())
-    named = LIVE if moves else draw(st.sets(st.sampled_from(LIVE)))
+    named = head.live if moves else {name for name in head.live if draw(st.booleans())}
     moved = draw(st.permutations(BLOBS))
     first, second, third = sorted(draw(st.tuples(*[st.integers(0, 3)] * 3)))
     commit = Commit(
@@ -105,7 +120,8 @@ def commits(draw: st.DrawFn, head: Head, held: dict[str, Manifest]) -> Commit:
         expire=tuple(moved[first:second]),
         unlink=tuple(moved[second:third]),
         deadletters=draw(st.dictionaries(letters, values, max_size=2)),
-        counters=draw(st.dictionaries(keys, st.integers(-3, 3), max_size=2)),
+        counters=draw(st.dictionaries(counter_names, st.integers(-3, 3), max_size=2)),
+        standings=draw(st.none() | st.fixed_dictionaries(dict.fromkeys(head.live, standings))),
     )
     fault = draw(st.sampled_from([None] * 20 + list(FAULTS)))
     return fault(commit) if fault else commit
@@ -159,7 +175,7 @@ class Histories(RuleBasedStateMachine):
         head = self.runner.run(self.model.head(shard))
         if head is None:
             return
-        held = {name: self.runner.run(self.model.manifest(shard, name)) for name in LIVE}
+        held = {name: self.runner.run(self.model.manifest(shard, name)) for name in NAMES}
         commit = data.draw(commits(head, {name: manifest for name, manifest in held.items() if manifest}))
         staged = {blob: contents[blob] for blob in commit.keep if blob in contents}
         self.both(lambda store: store.stage(shard, staged))
@@ -169,27 +185,53 @@ class Histories(RuleBasedStateMachine):
     def commit_more(self, shard: ShardId, data: st.DataObject) -> None:
         self.commit_staged(shard, data)
 
+    @rule(shard=shards, names=st.sets(st.sampled_from(NAMES), min_size=1), data=st.data())
+    def adopt_and_give_up(self, shard: ShardId, names: set[str], data: st.DataObject) -> None:
+        head = self.runner.run(self.model.head(shard))
+        if head is None:
+            return
+        given = data.draw(st.fixed_dictionaries(dict.fromkeys(names, standings)))
+        faulty = data.draw(st.sampled_from([False] * 5 + [True]))
+        generations = {"g1": GenerationDelta(0)} if faulty else {}
+        commit = Commit(shard, head.fence, head.seq, generations=generations, standings=given)
+        self.both(lambda store: store.commit(commit))
+
+    @rule(
+        shard=shards,
+        name=st.sampled_from(NAMES),
+        limit=st.integers(1, 2),
+        behind=st.sampled_from((0, 0, 0, 1)),
+    )
+    def contract(self, shard: ShardId, name: str, limit: int, behind: int) -> None:
+        head = self.runner.run(self.model.head(shard))
+        fence = max(0, head.fence - behind) if head is not None else 1
+        self.both(lambda store: store.contract_step(shard, fence, name, limit))
+
+    @rule(shard=shards)
+    def clear(self, shard: ShardId) -> None:
+        self.both(lambda store: store.clear(shard))
+
     @rule(shard=shards, delivered=st.lists(letters, max_size=2), discarded=letters)
     def deliver_and_discard(self, shard: ShardId, delivered: list[str], discarded: str) -> None:
         self.both(lambda store: store.outbox_done(shard, delivered))
         self.both(lambda store: store.discard_deadletter(shard, discarded))
 
-    @rule(expected=st.none() | values, release=values, name=st.sampled_from(LIVE), count=st.integers(1, 9))
-    def change_globals(self, expected: bytes | None, release: bytes, name: str, count: int) -> None:
-        self.both(lambda store: store.set_release(expected, release))
-        self.both(lambda store: store.register(name, release))
+    @rule(expected=st.integers(0, 4), release=values, name=st.sampled_from(LIVE), count=st.integers(1, 9))
+    def change_globals(self, expected: int, release: bytes, name: str, count: int) -> None:
+        self.both(lambda store: store.put_control(expected, b"%d" % count, release))
         self.both(lambda store: store.record_topic(name, count))
+        self.both(lambda store: store.announce(name, release, 60.0))
 
     @invariant()
     def all_reads_are_equal(self) -> None:
         async def everything(store: ShardStore) -> list[Any]:
-            found: list[Any] = [await store.heads(SHARDS), await store.topics(), await store.registry()]
-            found.append(await store.release())
+            found: list[Any] = [await store.heads(SHARDS), await store.topics(), await store.control()]
+            found += (await store.release(), await store.readers())
             for shard in SHARDS:
                 found += (await store.scan_documents(shard), await store.parts(shard, KEYS))
                 found += (await store.counters(shard), await store.outbox(shard))
                 found += (await store.deadletters(shard), await store.blobs(shard, BLOBS))
-                for name in (*LIVE, "g3"):
+                for name in NAMES:
                     found += [await store.manifest(shard, name, start) for start in (0, 2)]
             return found
 

@@ -187,7 +187,7 @@ def _types_and_contents(backend: RedisBackend) -> dict[bytes, bytes | None]:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("format", "2", "stored in format 2, this build reads 1"),
+        ("format", "1", "stored in format 1, this build reads 2"),
         ("seq", "x", "field seq"),
         ("applied", "9007199254740993", "field applied"),
         ("trimmed:g1", "1.5", "field trimmed:g1"),
@@ -217,12 +217,36 @@ async def test_values_that_something_else_wrote_are_corruption(redis_backend: Re
     client.hset(keys.shard(SHARD).counters, "events", "many")
     with pytest.raises(CorruptionError, match="counter events"):
         await store.commit(batch(head, 0))
+    client.sadd(keys.release, "foreign")
+    with pytest.raises(CorruptionError, match=f"^key {keys.release} holds a set"):
+        await store.put_control(0, b"1", b"r1")
+    assert await store.control() == (0, None)
+    client.delete(keys.release)
+    client.hset(keys.registry, "version", "1.5")
+    with pytest.raises(CorruptionError, match=f"field version of key {keys.registry} cannot be read"):
+        await store.control()
+    with pytest.raises(CorruptionError, match="field version"):
+        await store.put_control(0, b"1", b"r1")
+    client.delete(keys.registry)
     client.set(keys.registry, "foreign")
     with pytest.raises(CorruptionError, match="another type"):
-        await store.registry()
-    client.sadd(keys.release, "foreign")
-    with pytest.raises(CorruptionError, match=f"{keys.release} holds a set"):
-        await store.set_release(None, b"r1")
+        await store.control()
+    client.hset(keys.readers, "w1", "soon {}")
+    with pytest.raises(CorruptionError, match=f"field w1 of key {keys.readers} cannot be read"):
+        await store.readers()
+    client.delete(keys.readers)
+    client.set(keys.readers, "foreign")
+    with pytest.raises(CorruptionError, match=f"{keys.readers} holds a string"):
+        await store.announce("w1", b"", 1)
+    client.set(keys.shard(SHARD).segments("g2"), "foreign")
+    with pytest.raises(CorruptionError, match="another type"):
+        await store.contract_step(SHARD, head.fence, "g2", 1)
+    client.hset(keys.shard(SHARD).head, "standings", '{"g9": {}}')
+    with pytest.raises(CorruptionError, match="standings are not those of its live generations"):
+        await store.head(SHARD)
+    client.hset(keys.shard(SHARD).head, "standings", '{"g1": {"extra": 1}}')
+    with pytest.raises(CorruptionError, match="head cannot be read"):
+        await store.head(SHARD)
     client.set(keys.shard(SHARD).outbox, "foreign")
     with pytest.raises(CorruptionError, match="holds a string"):
         await store.discard_deadletter(SHARD, "d")

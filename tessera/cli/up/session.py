@@ -34,11 +34,12 @@ from tessera.embedded.server import EmbeddedServer
 from tessera.errors import TesseraError, UnavailableError
 from tessera.events.change import Delete
 from tessera.events.topics import CHANGE_TOPICS
+from tessera.generations.bootstrap import bootstrap
+from tessera.generations.control import ControlLog, KafkaLog
 from tessera.kafka.admin import ensure_topics
 from tessera.kafka.publisher import Publisher
 from tessera.overview import read_overview
 from tessera.settings import CONFIG_VARIABLE, Settings, redacted
-from tessera.shards.generations import bootstrap
 from tessera.store.base import Head, ShardId, ShardStore
 
 STATUS_EVERY_S = 1.0
@@ -130,6 +131,7 @@ class Session:
         settings = self._plan.settings
         counts = await ensure_topics(settings.broker, settings.partitions)
         await bootstrap(store, {topic: counts[topic] for topic in CHANGE_TOPICS})
+        await ControlLog(KafkaLog(settings.broker), settings.namespace).reapply(store)
         if self._plan.adopts_logs:
             await adopt_known_logs(store)
         declared = {source.name: source for source in settings.catalog.declared}

@@ -1,6 +1,6 @@
 -- One atomic change of one shard. Redis does not roll back, so all of it is checked before the first write.
 -- KEYS: head, documents, parts, deadletters, outbox, counters; per generation its segments and tombstones;
---       the blobs to keep, to expire, to unlink.
+--       per standing likewise; the blobs to keep, to expire, to unlink.
 -- ARGV: the plan (JSON: numbers, names, how many arguments belong to what), then its data in this order:
 --       per generation the segments to add (id, watermark, meta), to drop (id), tombstones;
 --       documents to set (key, value), to remove (key); parts likewise; dead letters (id, value); counters (name, amount).
@@ -26,6 +26,10 @@ local function read_plan()
     g.segments_key, g.tombstones_key = KEYS[keys.first], KEYS[keys.last]
     g.adds, g.drops, g.deads = take_args(3 * g.add), take_args(g.drop), take_args(g.tombstones)
   end
+  for _, standing in ipairs(plan.standings and plan.standings.of or {}) do
+    local keys = take_keys(2)
+    standing.segments_key, standing.tombstones_key = KEYS[keys.first], KEYS[keys.last]
+  end
   plan.kept, plan.expired, plan.unlinked = take_keys(plan.keep), take_keys(plan.expire), take_keys(plan.unlink)
   plan.documents_set, plan.documents_removed = take_args(2 * plan.documents[1]), take_args(plan.documents[2])
   plan.parts_set, plan.parts_removed = take_args(2 * plan.parts[1]), take_args(plan.parts[2])
@@ -36,19 +40,21 @@ local function read_plan()
 end
 
 local function check_head(head)
-  if head.fence ~= plan.fence then
-    return {head.fence > plan.fence and 'FENCED' or 'FENCE_LOST', head.fence}
+  local refusal = check_fence(head, plan.fence)
+  if refusal then
+    return refusal
   end
   if head.seq ~= plan.seq then
     return {'MOVED', head.seq}
   end
+  local changes = plan.standings and plan.standings.live ~= head.live
+  if changes and (plan.applied or #plan.generations > 0) then
+    return {'ADOPTION', head.live}
+  end
   if plan.applied and head.live ~= plan.live then
     return {'GENERATIONS', head.live}
   end
-  local live = {}
-  for _, name in ipairs(cjson.decode(head.live)) do
-    live[name] = true
-  end
+  local live = live_of(head)
   for _, g in ipairs(plan.generations) do
     if not live[g.name] then
       return {'GENERATIONS', head.live}
@@ -59,6 +65,17 @@ local function check_head(head)
   end
   if plan.applied and plan.applied <= head.applied then
     return {'NOT_RISING', head.applied}
+  end
+end
+
+-- A generation that was given up and not removed yet would come back with its old segments.
+local function check_adopted(head)
+  local live = live_of(head)
+  for _, new in ipairs(plan.standings and plan.standings.of or {}) do
+    if not live[new.name] and (redis.call('EXISTS', new.segments_key, new.tombstones_key) > 0
+        or redis.call('HEXISTS', HEAD, 'trimmed:' .. new.name) == 1) then
+      return {'LEFT_OVER', new.name}
+    end
   end
 end
 
@@ -138,7 +155,7 @@ local function check()
   end
   local head
   head, refusal = read_head(HEAD, plan.format)
-  refusal = refusal or check_head(head) or check_types()
+  refusal = refusal or check_head(head) or check_types() or check_adopted(head)
   for _, g in ipairs(plan.generations) do
     refusal = refusal or check_generation(g)
   end
@@ -202,6 +219,9 @@ for i = plan.counted.first, plan.counted.last, 2 do
 end
 if plan.applied then
   redis.call('HSET', HEAD, 'applied', digits(plan.applied), 'record_digest', plan.digest)
+end
+if plan.standings then
+  redis.call('HSET', HEAD, 'live', plan.standings.live, 'standings', plan.standings.json)
 end
 redis.call('HSET', HEAD, 'seq', digits(plan.seq + 1))
 return answer(HEAD)

@@ -26,15 +26,16 @@ local function read_head(key, format)
   if refusal then
     return nil, refusal
   end
-  local held = redis.call('HMGET', key, 'format', 'fence', 'seq', 'applied', 'epoch', 'live')
+  local held = redis.call('HMGET', key, 'format', 'fence', 'seq', 'applied', 'epoch', 'live', 'standings')
   if not held[1] then
     return nil, {'UNKNOWN'}
   end
   if held[1] ~= format then
     return nil, {'FORMAT', held[1]}
   end
-  local head = {fence = exact(held[2]), seq = exact(held[3]), applied = exact(held[4]), epoch = exact(held[5]), live = held[6]}
-  for _, name in ipairs({'fence', 'seq', 'applied', 'epoch', 'live'}) do
+  local head = {fence = exact(held[2]), seq = exact(held[3]), applied = exact(held[4]), epoch = exact(held[5]),
+    live = held[6], standings = held[7]}
+  for _, name in ipairs({'fence', 'seq', 'applied', 'epoch', 'live', 'standings'}) do
     if not head[name] then
       return nil, {'DAMAGED', key, name}
     end
@@ -42,8 +43,24 @@ local function read_head(key, format)
   return head
 end
 
+local function check_fence(head, given)
+  if head.fence ~= given then
+    return {head.fence > given and 'FENCED' or 'FENCE_LOST', head.fence, given}
+  end
+end
+
+-- Live generations as a set.
+local function live_of(head)
+  local live = {}
+  for _, name in ipairs(cjson.decode(head.live)) do
+    live[name] = true
+  end
+  return live
+end
+
 local function answer(key)
-  local reply = redis.call('HMGET', key, 'format', 'fence', 'seq', 'applied', 'record_digest', 'epoch', 'live')
+  local reply = redis.call('HMGET', key, 'format', 'fence', 'seq', 'applied', 'record_digest', 'epoch', 'live',
+    'standings')
   table.insert(reply, 1, 'OK')
   return reply
 end

@@ -7,11 +7,7 @@ refusal = refusal or wrong_type(KEYS[2], 'hash') or wrong_type(KEYS[3], 'list')
 if refusal then
   return refusal
 end
-local held = false
-for _, name in ipairs(cjson.decode(head.live)) do
-  held = held or name == ARGV[2]
-end
-if not held then
+if not live_of(head)[ARGV[2]] then
   return {'NONE'}
 end
 local trimmed = exact(redis.call('HGET', KEYS[1], 'trimmed:' .. ARGV[2]) or '0')

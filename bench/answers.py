@@ -1,0 +1,229 @@
+"""Queries asked without a pause, and every answer judged by the model: at its ``as_of``, to the last hit."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from bench.traffic import Model, Traffic
+
+K = 10
+WORD = re.compile(r"[a-z]{4,12}")
+RECENT_MARKERS = 400
+"""Markers asked for are among the last so many: their documents are those that change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One query and what came back. Times are monotonic seconds; ``failure`` is empty where it was answered.
+
+    ``marker`` is the word asked for where only one document ever held it, else empty.
+    """
+
+    began: float
+    ended: float
+    marker: str
+    failure: str
+    release: str = ""
+    generation: str = ""
+    as_of: Mapping[str, int] = field(default_factory=dict)
+    hits: tuple[tuple[str, int, str, int, int, str], ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """How long the caller waited."""
+        return self.ended - self.began
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A cutover or rollback: when the command began and ended, and the release that it led to."""
+
+    began: float
+    ended: float
+    release: str
+    generation: str
+
+
+class Asker:
+    """Asks one searcher, one question at a time: every other one for a marker, the rest for common words."""
+
+    def __init__(self, url: str, traffic: Traffic, seed: int = 1) -> None:
+        self.asked: list[Asked] = []
+        self.url = url
+        self._traffic = traffic
+        self._random = random.Random(seed)
+        texts = [each.content.lower() for each in traffic.originals.values()]
+        self._words = sorted({word for text in texts for word in WORD.findall(text[:4000])})
+
+    async def run(self, pause_s: float) -> None:
+        """Ask until cancelled; ``pause_s`` seconds between an answer and the next question."""
+        async with httpx.AsyncClient(base_url=self.url, timeout=30.0) as client:
+            while True:
+                await self.ask(client)
+                await asyncio.sleep(pause_s)
+
+    async def ask(self, client: httpx.AsyncClient) -> None:
+        """Ask one question."""
+        marker = ""
+        if self._random.random() < 0.5 and self._traffic.markers:
+            recent = list(self._traffic.markers)[-RECENT_MARKERS:]
+            marker = self._random.choice(recent)
+        query = marker or " ".join(self._random.choices(self._words, k=3))
+        began = time.monotonic()
+        try:
+            answer = await client.get("/api/search", params={"q": query, "k": K})
+        except httpx.HTTPError as error:
+            self.asked.append(Asked(began, time.monotonic(), marker, repr(error)))
+            return
+        ended = time.monotonic()
+        if answer.status_code != 200:
+            self.asked.append(Asked(began, ended, marker, f"{answer.status_code}: {answer.text[:300]}"))
+            return
+        self.asked.append(_asked(began, ended, marker, answer.json()))
+
+
+def _asked(began: float, ended: float, marker: str, value: Mapping[str, Any]) -> Asked:
+    hits = tuple(
+        (
+            f"{hit['source']}/{hit['doc_id']}",
+            hit["revision"],
+            hit["policy"],
+            hit["start"],
+            hit["end"],
+            hit["text"],
+        )
+        for hit in value["hits"]
+    )
+    return Asked(began, ended, marker, "", value["release"], value["generation"], value["as_of"], hits)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What judging found: ``faults`` counts them by kind, ``told`` holds the first few of each in words."""
+
+    answers: int = 0
+    hits: int = 0
+    markers_found: int = 0
+    markers_absent: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    told: list[str] = field(default_factory=list)
+
+    def fault(self, kind: str, told: str) -> None:
+        """Count a fault."""
+        self.faults[kind] += 1
+        if self.faults[kind] <= 5:
+            self.told.append(f"{kind}: {told}")
+
+
+def judge(
+    asked: Sequence[Asked],
+    traffic: Traffic,
+    policies: Mapping[str, str],
+    moves: Sequence[Moved] = (),
+    lost_power_at: Sequence[tuple[float, float]] = (),
+) -> Verdict:
+    """Judge all answers. ``policies`` maps generations to policy ids.
+
+    ``lost_power_at`` are (from, to) in which the store was away: queries are refused there, and offsets
+    begin anew behind them.
+    """
+    verdict = Verdict()
+    for each in sorted(asked, key=lambda each: each.began):
+        if each.failure:
+            away = any(each.began <= to and each.ended >= since for since, to in lost_power_at)
+            verdict.fault("refused while the store was away" if away else "failed query", each.failure)
+            continue
+        verdict.answers += 1
+        if len({policy for _, _, policy, *_ in each.hits} | {policies[each.generation]}) != 1:
+            verdict.fault("mixed generations", f"{each.generation} with {[hit[2] for hit in each.hits]}")
+        _judge_hits(each, traffic.model, verdict)
+        if each.marker:
+            _judge_marker(each, traffic, verdict)
+    _judge_order([each for each in asked if not each.failure], lost_power_at, verdict)
+    _judge_release([each for each in asked if not each.failure], moves, verdict)
+    return verdict
+
+
+def _judge_hits(each: Asked, model: Model, verdict: Verdict) -> None:
+    for key, revision, _, start, end, text in each.hits:
+        verdict.hits += 1
+        version = model.at(key, each.as_of)
+        if version is None or version.content is None:
+            verdict.fault("resurrected", f"{key}@{revision} in {each.generation} at {each.as_of}")
+        elif revision != version.revision:
+            verdict.fault("wrong revision", f"{key}@{revision}, not {version.revision}, at {each.as_of}")
+        elif version.content[start:end] != text:
+            verdict.fault("wrong text", f"{key}@{revision} {start} to {end} at {each.as_of}")
+
+
+def _judge_marker(each: Asked, traffic: Traffic, verdict: Verdict) -> None:
+    """The marker's document is found where it holds the marker at ``as_of``, and nothing else ever is."""
+    key = traffic.markers[each.marker]
+    version = traffic.model.at(key, each.as_of)
+    held = version is not None and version.content is not None and each.marker in version.content
+    found = {hit[0] for hit in each.hits}
+    if held and key not in found:
+        verdict.fault("lost", f"{each.marker} of {key} in {each.generation} at {each.as_of}")
+    if not held and found:
+        verdict.fault("resurrected", f"{each.marker} of {key} in {each.generation} at {each.as_of}")
+    if held:
+        verdict.markers_found += 1
+    else:
+        verdict.markers_absent += 1
+
+
+def _judge_order(
+    answered: Sequence[Asked], lost_power_at: Sequence[tuple[float, float]], verdict: Verdict
+) -> None:
+    """No answer is of an earlier offset than one that had ended before its query began."""
+    ended = sorted(answered, key=lambda each: each.ended)
+    resets = sorted(to for _, to in lost_power_at)
+    seen: dict[str, int] = {}
+    done = 0
+    for each in sorted(answered, key=lambda each: each.began):
+        while done < len(ended) and ended[done].ended < each.began:
+            if resets and resets[0] <= ended[done].ended:
+                resets.pop(0)
+                seen = {}
+            for shard, offset in ended[done].as_of.items():
+                seen[shard] = max(seen.get(shard, -1), offset)
+            done += 1
+        away = any(each.began <= to and each.ended >= since for since, to in lost_power_at)
+        reset = bool(resets) and each.ended >= resets[0]
+        behind = [shard for shard, offset in each.as_of.items() if offset < seen.get(shard, -1)]
+        if behind and not away and not reset:
+            verdict.fault("as_of went back", f"{behind} at {each.as_of}, seen {seen}")
+
+
+def _judge_release(answered: Sequence[Asked], moves: Sequence[Moved], verdict: Verdict) -> None:
+    """Once a move has been told done, no query that begins is pinned to another release."""
+    for before, after in zip(moves, [*moves[1:], None], strict=True):
+        until = math.inf if after is None else after.began
+        for each in answered:
+            served = (each.release, each.generation)
+            if (
+                before.ended < each.began
+                and each.ended < until
+                and served
+                != (
+                    before.release,
+                    before.generation,
+                )
+            ):
+                verdict.fault("old release", f"{served} after {before}")
+
+
+def percentile_ms(seconds: Iterable[float], share: float) -> float:
+    """The nearest rank, in milliseconds; NaN of nothing."""
+    ordered = sorted(seconds)
+    return 1000 * ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan

@@ -1,0 +1,1 @@
+"""Life of generations: registry, control log, verification, comparison, cutover."""

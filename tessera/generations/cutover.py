@@ -1,0 +1,231 @@
+"""Cutover and rollback: what is checked, what will change, and the one step that changes it.
+
+The order of a cutover: checks · waiver (a step of its own, where one is given) · searchers have loaded the
+candidate · control record · registry and release pointer in one write · pointer read back. Only then is it
+complete. A crash before the control record changes nothing; after it, whoever reads the log next finishes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tessera.errors import RefusedError, UnavailableError
+from tessera.generations.checks import (
+    WAIVABLE,
+    Check,
+    Situation,
+    cutover_checks,
+    readers_check,
+    shard_checks,
+    waived,
+)
+from tessera.generations.operations import Operator
+from tessera.generations.readers import live_readers
+from tessera.generations.registry import Generation, Registry, Waiver
+from tessera.generations.transitions import known, next_release
+from tessera.releases import Release
+
+READERS_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move of the release: from where to where, its checks, and what it changes, in words."""
+
+    from_release: Release
+    to_release: Release
+    checks: tuple[Check, ...]
+    changes: tuple[str, ...]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether no check keeps it from being made."""
+        return all(check.stands for check in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedWaiver:
+    """What an operator gives to overrule one check: why (or ``CHECK: why``), and for how many seconds."""
+
+    why: str
+    expires_s: int
+
+
+async def plan_cutover(
+    operator: Operator, name: str, waiver: AskedWaiver | None = None, retention_s: int | None = None
+) -> Move:
+    """What a cutover to ``name`` would check and change now; nothing is changed, nothing waited for."""
+    registry = await operator.registry()
+    candidate = known(registry, name)
+    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s)
+    overruling = _waiver(operator, move, waiver) if waiver is not None else None
+    return move if overruling is None else _overruled(move, replace(candidate, waiver=overruling), operator)
+
+
+async def cutover(
+    operator: Operator, name: str, waiver: AskedWaiver | None = None, retention_s: int | None = None
+) -> Move:
+    """Serve generation ``name``. Returns what was done, once the release pointer has been read back."""
+    registry = await operator.registry()
+    candidate = known(registry, name)
+    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s)
+    overruling = _waiver(operator, move, waiver) if waiver is not None else None
+    if overruling is not None:
+        note = f"{overruling.check}: {overruling.why}"
+        registry = await operator.step(registry, "waive", name, note, waiver=overruling)
+        candidate = registry.generations[name]
+        move = _overruled(move, candidate, operator)
+    failing = [check for check in move.checks if not check.stands and check.name != "readers"]
+    if failing:
+        raise _refused(f"cutover to {name!r}", failing)
+    readers = await _readers_loaded(operator, candidate)
+    if not readers.stands:
+        raise _refused(f"cutover to {name!r}", [readers])
+    retain_until_ms = operator.now_ms() + _retention_s(operator, retention_s) * 1000
+    registry = await operator.step(
+        registry, "cutover", name, _note(move), release=move.to_release, retain_until_ms=retain_until_ms
+    )
+    await _read_back(operator, registry)
+    return replace(move, checks=tuple(readers if check.name == "readers" else check for check in move.checks))
+
+
+async def plan_rollback(operator: Operator) -> Move:
+    """What a rollback would check and change now."""
+    return await _rollback_move(operator, await operator.registry())
+
+
+async def rollback(operator: Operator, why: str = "") -> Move:
+    """Serve the previous release again, at once. Its generation has been written all along."""
+    registry = await operator.registry()
+    move = await _rollback_move(operator, registry)
+    if not move.allowed:
+        raise _refused("rollback", [check for check in move.checks if not check.stands])
+    registry = await operator.step(registry, "rollback", move.to_release.generation, why)
+    await _read_back(operator, registry)
+    return move
+
+
+def _cutover_move(
+    operator: Operator, situation: Situation, candidate: Generation, retention_s: int | None
+) -> Move:
+    registry = situation.registry
+    serving = registry.serving
+    chunks = {
+        name: sum(source.chunks.get(name, 0) for source in situation.index.sources.values())
+        for name in (serving.name, candidate.name)
+    }
+    to_release = next_release(registry, candidate.name)
+    changes = [
+        f"release {registry.release.release} ({serving.name}, {serving.contract.policy_id}) becomes "
+        f"{to_release.release} ({candidate.name}, {candidate.contract.policy_id})",
+        f"{chunks[serving.name]:,} chunks served become {chunks[candidate.name]:,}",
+        f"{serving.name} becomes retired: still written, kept to roll back to for "
+        f"{_retention(operator, retention_s)}",
+    ]
+    if registry.previous is not None:
+        changes.append(f"{registry.previous.generation} can no longer be rolled back to")
+    checks = cutover_checks(situation, candidate, operator.settings)
+    allowed = candidate.state in ("ready", "gated")
+    return Move(registry.release, to_release, tuple(checks), tuple(changes) if allowed else ())
+
+
+async def _rollback_move(operator: Operator, registry: Registry) -> Move:
+    previous = registry.previous
+    if previous is None:
+        raise RefusedError(
+            "no_previous",
+            f"there is no release before {registry.release.release} to go back to",
+            "`tessera generation cutover` serves another generation",
+        )
+    situation = await operator.situation(registry)
+    checks = shard_checks(situation, previous.generation)
+    changes = (
+        f"release {registry.release.release} ({registry.release.generation}) becomes {previous.release} "
+        f"({previous.generation}) again",
+        f"{registry.release.generation} becomes gated: still written, to be cut over to again or abandoned",
+    )
+    return Move(registry.release, previous, tuple(checks), changes)
+
+
+def _waiver(operator: Operator, move: Move, asked: AskedWaiver) -> Waiver | None:
+    """The waiver that lets the move be made; None where no check fails. RefusedError where one is not enough.
+
+    Searchers that have not loaded the candidate yet may do so while they are waited for: their check is meant
+    only where nothing else fails.
+    """
+    failing = [check for check in move.checks if not check.stands]
+    named, _, rest = asked.why.partition(":")
+    explicit = named.strip() in {check.name for check in move.checks}
+    others = [check for check in failing if check.name != "readers"]
+    overruled = named.strip() if explicit else others[0].name if others else "readers"
+    others = [check for check in others if check.name != overruled]
+    if not failing:
+        return None
+    if others:
+        what = f"cutover to {move.to_release.generation!r}, for a waiver overrules one check,"
+        raise _refused(what, [check for check in failing if check.name != "readers"])
+    if overruled not in WAIVABLE:
+        detail = _of(move, overruled).detail
+        raise RefusedError(
+            "waiver", f"no waiver can overrule the check of {overruled}: {detail}", "mend that"
+        )
+    now_ms = operator.now_ms()
+    why = rest.strip() if explicit else asked.why.strip()
+    return Waiver(overruled, why, operator.actor, now_ms, now_ms + asked.expires_s * 1000)
+
+
+def _overruled(move: Move, candidate: Generation, operator: Operator) -> Move:
+    """The move, with what the candidate's waiver overrules."""
+    now_ms = operator.now_ms()
+    return replace(move, checks=tuple(waived(check, candidate, now_ms) for check in move.checks))
+
+
+async def _readers_loaded(operator: Operator, candidate: Generation) -> Check:
+    """The check of readers, waited for as long as the settings say."""
+    deadline = asyncio.get_running_loop().time() + operator.settings.cutover_wait_s
+    while True:
+        check = readers_check(await live_readers(operator.store), candidate.name)
+        check = waived(check, candidate, operator.now_ms())
+        if check.stands or asyncio.get_running_loop().time() >= deadline:
+            return check
+        await asyncio.sleep(READERS_POLL_S)
+
+
+async def _read_back(operator: Operator, registry: Registry) -> None:
+    encoded = await operator.store.release()
+    if encoded != registry.release.to_json():
+        found = Release.from_json(encoded).release if encoded is not None else "nothing"
+        raise UnavailableError(
+            f"release {registry.release.release} was set and {found} is read back: another step followed, or "
+            "Redis lost data; look at `tessera generation list` and give the command again"
+        )
+
+
+def _refused(what: str, checks: list[Check]) -> RefusedError:
+    told = "; ".join(f"{check.name}: {check.detail}" for check in checks)
+    waivable = len(checks) == 1 and checks[0].name in WAIVABLE
+    next_step = (
+        "mend it, or overrule it with a reason: --waive WHY" if waivable else "--dry-run shows all checks"
+    )
+    return RefusedError(checks[0].name, f"{what} is refused by {told}", next_step)
+
+
+def _of(move: Move, name: str) -> Check:
+    return next(check for check in move.checks if check.name == name)
+
+
+def _note(move: Move) -> str:
+    overruled = [check.name for check in move.checks if check.waived]
+    note = f"{move.from_release.release} → {move.to_release.release}"
+    return f"{note}, {', '.join(overruled)} waived" if overruled else note
+
+
+def _retention_s(operator: Operator, asked: int | None) -> int:
+    return operator.settings.retention_s if asked is None else asked
+
+
+def _retention(operator: Operator, asked: int | None) -> str:
+    seconds = _retention_s(operator, asked)
+    return f"{seconds / 3600:g} h" if seconds % 900 == 0 else f"{seconds:,} s"
