@@ -207,20 +207,12 @@ def _judge_order(
 
 def _judge_release(answered: Sequence[Asked], moves: Sequence[Moved], verdict: Verdict) -> None:
     """Once a move has been told done, no query that begins is pinned to another release."""
-    for before, after in zip(moves, [*moves[1:], None], strict=True):
+    for before, after in zip(moves, [*moves, None][1:], strict=True):
         until = math.inf if after is None else after.began
         for each in answered:
-            served = (each.release, each.generation)
-            if (
-                before.ended < each.began
-                and each.ended < until
-                and served
-                != (
-                    before.release,
-                    before.generation,
-                )
-            ):
-                verdict.fault("old release", f"{served} after {before}")
+            is_old = (each.release, each.generation) != (before.release, before.generation)
+            if is_old and before.ended < each.began and each.ended < until:
+                verdict.fault("old release", f"{each.release} of {each.generation} after {before}")
 
 
 def percentile_ms(seconds: Iterable[float], share: float) -> float:

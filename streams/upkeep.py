@@ -39,6 +39,7 @@ class Upkeep:
         self._check_logs = check_logs
         self._produce = produce
         self._highwater = highwater
+        self._filling = asyncio.Lock()
 
     async def run(self) -> None:
         """Make rounds for ever; an unknown error ends the process."""
@@ -52,16 +53,18 @@ class Upkeep:
     async def round(self) -> bool:
         """Look after every shard once; True where a backfill has more to do at once."""
         current = [owned for owned in self._ownership.owned if self._ownership.current(owned)]
-        return any(await asyncio.gather(*(self._look_after(owned) for owned in current)))
+        budget_s = ROUND_S / max(1, len(current))
+        return any(await asyncio.gather(*(self._look_after(owned, budget_s) for owned in current)))
 
-    async def _look_after(self, owned: OwnedShard) -> bool:
+    async def _look_after(self, owned: OwnedShard, budget_s: float) -> bool:
         busy = False
         try:
             if owned.refusal is not None:
                 await self._reconsider(owned)
             elif not owned.halted:
                 await owned.writer.tick()
-                busy = await owned.writer.backfill(self._lag(owned), ROUND_S)
+                async with self._filling:  # live batches of all shards share one processor with backfills
+                    busy = await owned.writer.backfill(self._lag(owned), budget_s)
             delivered = await owned.writer.deliver(self._produce)
         except (FencedError, SequenceError) as error:
             await self._ownership.halt(owned, error)

@@ -17,8 +17,10 @@ from tessera.policies import BUILT_IN, load_policy
 from tessera.settings import Settings
 from tessera.sources.kinds import media_type
 
-DOCS = Path(__file__).parents[1] / "docs"
-CORPORA = Path(__file__).parents[1] / "tessera" / "sources" / "corpora"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+CORPORA = ROOT / "tessera" / "sources" / "corpora"
+PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 REFERENCE = (DOCS / "reference.md").read_text(encoding="utf-8")
 COMMON = {"--broker", "--redis", "--data-dir", "--config", "--json", "--help"}
 KINDS = {"handbook": "documents", "devex": "devex", "github": "github"}
@@ -76,6 +78,33 @@ def test_every_setting_is_in_the_reference_with_its_default_and_description(name
 
 def test_the_reference_names_every_check_that_can_be_waived() -> None:
     assert re.findall(r"`([a-z_]+)`", REFERENCE.rpartition("A waiver")[2]) == list(WAIVABLE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere_and_shown_commands_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        led_to = page.parent / target if target else page
+        assert led_to.exists(), target
+        if anchor:
+            assert anchor in headings(led_to.read_text(encoding="utf-8")), anchor
+    known = {path for path, _ in commands()}
+    for line in re.findall(r"^\$ (?:\.venv/bin/)?(tessera [^\n]*)", text, re.MULTILINE):
+        assert any(line == path or line.startswith(f"{path} ") for path in known), line
+
+
+def headings(text: str) -> set[str]:
+    """Anchors of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_the_case_that_the_migration_shows_is_one_of_the_examples() -> None:
+    text = (DOCS / "migration.md").read_text(encoding="utf-8")
+    shown = re.search(r'"id": "(.*?)".*?"start": (\d+), "end": (\d+)', text, re.DOTALL)
+    assert shown is not None
+    cases = {case.id: case for case in load_cases(DOCS / "examples" / "cases.json").cases}
+    assert (cases[shown[1]].start, cases[shown[1]].end) == (int(shown[2]), int(shown[3]))
 
 
 def test_evidence_of_the_example_cases_is_what_the_bundled_corpora_say() -> None:

