@@ -155,8 +155,13 @@ class Traffic:
     async def publish_some(self, count: int = PUBLISH_TOGETHER) -> None:
         """Publish the next random changes, each of another document."""
         keys = self._random.sample(sorted(self.originals), count)
-        # A cancelled caller must not leave out of the model what the broker has.
-        await asyncio.shield(self._publish([self._change(self.originals[key]) for key in keys]))
+        publishing = asyncio.ensure_future(self._publish([self._change(self.originals[key]) for key in keys]))
+        try:
+            await asyncio.shield(publishing)
+        except asyncio.CancelledError:
+            # What the broker has, or is about to have, must be in the model before the caller goes on.
+            await publishing
+            raise
 
     async def _publish(self, changes: list[Change]) -> None:
         at = time.monotonic()

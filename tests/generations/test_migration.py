@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from bench.answers import Asked, Moved, judge
 from bench.chaos import CONTRACT_POINTS, WORKER_POINTS, torment
 from bench.installation import BASELINE, CANDIDATE, Plan
-from bench.traffic import Model, Traffic, Version
+from bench.traffic import Model, Original, Traffic, Version
+from tessera.events.change import Change
+from tessera.kafka.publisher import Position, Publisher
 from tessera.store.base import ShardId
 
 SHARD = ShardId("tessera.documents", 0)
@@ -30,6 +34,37 @@ def test_a_migration_loses_nothing_and_mixes_nothing_while_all_that_takes_part_i
     assert {death.split(" at ")[1] for death in damage.deaths} >= {"control.published", "control.put"}
     assert damage.bytes_cut > 0
     assert damage.verdict.markers_found > 100
+
+
+class SlowPublisher:
+    """Gives the broker's answer only when asked to."""
+
+    def __init__(self) -> None:
+        self.answer = asyncio.Event()
+
+    async def publish_many(self, changes: Sequence[Change]) -> list[Position]:
+        await self.answer.wait()
+        return [Position(SHARD.topic, SHARD.partition, offset) for offset in range(len(changes))]
+
+
+def test_a_load_that_is_stopped_first_notes_what_it_had_handed_over() -> None:
+    asyncio.run(stop_a_load_under_way())
+
+
+async def stop_a_load_under_way() -> None:
+    publisher = SlowPublisher()
+    originals = [Original("handbook", f"{name}.md", "text/markdown", "text\n") for name in "abcd"]
+    traffic = Traffic(originals, cast("Publisher", publisher))
+    traffic._contents = dict.fromkeys(traffic.originals)
+    running = asyncio.ensure_future(traffic.publish_some(4))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.sleep(0)
+    assert not running.done()
+    publisher.answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert traffic.model.ends == {SHARD: 4}
 
 
 def judged(*asked: Asked, moves: tuple[Moved, ...] = ()) -> set[str]:
