@@ -18,16 +18,16 @@ import httpx
 
 from bench.answers import Asker, Moved, Verdict, judge, percentile_ms
 from bench.crash import NAMESPACE, Cluster, Ordeal, live_chunks, stored_text
-from bench.traffic import CATALOG, SETTINGS, Traffic, corpora
+from bench.traffic import CATALOG, DOCUMENT_SOURCES, SETTINGS, Traffic, corpora
+from tessera.documents.digests import document_digest, log_digest
 from tessera.documents.record import DocumentRecord
-from tessera.errors import CaseError, UnavailableError
+from tessera.errors import UnavailableError
 from tessera.events.topics import CHANGE_TOPICS
 from tessera.generations.bootstrap import read_registry
 from tessera.generations.cases import Case, CaseSet, evidence_digest
 from tessera.generations.cutover import Move
 from tessera.generations.operations import Operator
 from tessera.generations.proofs import compare_candidate, verify_candidate
-from tessera.generations.registry import Evidence
 from tessera.kafka.admin import ensure_topics
 from tessera.kafka.publisher import Publisher
 from tessera.policies import ChunkPolicy, load_policy
@@ -38,7 +38,6 @@ from tessera.store.connect import connect
 
 BASELINE = load_policy("paragraph")
 CANDIDATE = load_policy("window-200")
-CASE_ATTEMPTS = 5
 Report = Callable[[str], None]
 
 
@@ -195,7 +194,9 @@ class Installation:
         searcher = Searcher(self.store)
         try:
             baseline = (await read_registry(self.store)).serving.name
-            evidence, recorded = await self._compared(searcher, baseline, name)
+            evidence, recorded = await compare_candidate(
+                self.operator, searcher, baseline, name, self.cases()
+            )
         finally:
             await searcher.close()
         assert evidence.passed, evidence.failed
@@ -206,15 +207,6 @@ class Installation:
             f"{figures['baseline']['recall']:.3f} and {figures['candidate']['recall']:.3f}, "
             f"{figures['stale']} of {figures['stale'] + figures['cases']} cases stale"
         )
-
-    async def _compared(self, searcher: Searcher, baseline: str, name: str) -> tuple[Evidence, bool]:
-        """Compare on cases made just now; made anew where a document has become shorter than its evidence."""
-        for _ in range(CASE_ATTEMPTS - 1):
-            try:
-                return await compare_candidate(self.operator, searcher, baseline, name, self.cases())
-            except CaseError as error:
-                self.report(f"  cases made anew: {error}")
-        return await compare_candidate(self.operator, searcher, baseline, name, self.cases())
 
     def cases(self, count: int = 50) -> CaseSet:
         """Questions made of a line of a document, whose evidence that line is."""
@@ -228,7 +220,8 @@ class Installation:
                 start = content.index(line)
                 source, _, doc_id = key.partition("/")
                 end = start + len(line)
-                found.append(Case(key, line, source, doc_id, start, end, evidence_digest(line)))
+                whole = document_digest(content) if source in DOCUMENT_SOURCES else log_digest(content)
+                found.append(Case(key, line, source, doc_id, start, end, evidence_digest(line), whole))
         chosen = random_.sample(found, min(count, len(found)))
         return CaseSet(tuple(chosen), {"max_recall_drop": 0.5, "max_stale_share": 0.9})
 

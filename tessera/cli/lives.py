@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tessera.cli.evidence import print_figures
 from tessera.cli.terminal import printable
 from tessera.generations.cutover import Move
 from tessera.generations.rebuild import ShardRebuild
@@ -51,7 +52,7 @@ def print_generation(found: Mapping[str, Any], out: Console) -> None:
             f"  {shard}: {complete}, {standing['documents']:,} documents, written from offset "
             f"{standing['adopted_at'] + 1} on"
         )
-    _print_evidence(found["evidence"], out)
+    _print_evidence(found["generation"], found["evidence"], out)
     if waiver := found["waiver"]:
         words = f"{waiver['check']} waived by {waiver['actor']} until {when(waiver['expires_at_ms'])}"
         out.print(Text(printable(f"{words}: {waiver['why']}"), style="yellow"))
@@ -91,7 +92,7 @@ def when(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def _print_evidence(evidence: Mapping[str, Any] | None, out: Console) -> None:
+def _print_evidence(generation: str, evidence: Mapping[str, Any] | None, out: Console) -> None:
     if evidence is None:
         return
     verdict = "passed" if evidence["passed"] else f"failed ({', '.join(evidence['failed'])})"
@@ -99,8 +100,7 @@ def _print_evidence(evidence: Mapping[str, Any] | None, out: Console) -> None:
         f"compared with {evidence['baseline']} at {when(evidence['at_ms'])}: {verdict}, valid until "
         f"{when(evidence['expires_at_ms'])}"
     )
-    for name, figure in evidence["figures"].items():
-        out.print(Text(printable(f"  {name}: {figure}"), style="dim"))
+    print_figures(evidence["baseline"], generation, evidence["figures"], out)
 
 
 def _note(found: Mapping[str, Any]) -> str:

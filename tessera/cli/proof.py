@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tessera.cli.evidence import print_figures
 from tessera.cli.lifecycle import operated
 from tessera.cli.lives import when
 from tessera.cli.terminal import console, print_json, printable, progress
@@ -124,23 +125,7 @@ def _print_difference(difference: DocumentDifference, report: VerifyReport, out:
 
 
 def _print_evidence(evidence: Evidence, candidate: str, recorded: bool, out: Console) -> None:
-    figures = evidence.figures
-    out.print(f"{_cases(figures['cases'])}, {figures['stale']} stale, the first {figures['k']} hits count")
-    for name in ("representability", "recall", "mrr"):
-        before, after = figures["baseline"][name], figures["candidate"][name]
-        out.print(f"  {name:<17}{evidence.baseline} {before:.4f}   {candidate} {after:.4f}")
-    before, after = figures["baseline"]["latency_ms"], figures["candidate"]["latency_ms"]
-    out.print(
-        f"  {'p99 latency':<17}{evidence.baseline} {before['p99']:.2f} ms   {candidate} {after['p99']:.2f} ms"
-    )
-    for family, counts in figures["families"].items():
-        moved = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count and kind != "cases")
-        out.print(Text(printable(f"  {family}: {_cases(counts['cases'])}, {moved}"), style="dim"))
-    for name, why in figures["stale_cases"].items():
-        out.print(Text(printable(f"  stale: {name}: {why}"), style="yellow"))
-    for name, check in figures["checks"].items():
-        mark, style = ("passed", "green") if check["met"] else ("FAILED", "red")
-        out.print(Text.assemble((f"{mark} ", style), f"{name} {check['limit']:g}: {check['measured']:g}"))
+    print_figures(evidence.baseline, candidate, evidence.figures, out)
     if not recorded:
         out.print("not recorded: evidence is of the serving generation and a verified candidate")
     elif evidence.passed:
@@ -150,7 +135,3 @@ def _print_evidence(evidence: Evidence, candidate: str, recorded: bool, out: Con
         )
     else:
         out.print(f"{candidate} stays ready: {', '.join(evidence.failed)}", style="red")
-
-
-def _cases(count: int) -> str:
-    return "1 case" if count == 1 else f"{count:,} cases"

@@ -9,7 +9,9 @@ A case file is JSON::
                 "digest": "sha256:<64 hex digits>"}]}
 
 ``start`` and ``end`` are code points of the document, half-open; ``digest`` is the SHA-256 of the UTF-8 of
-that text, so that a case whose evidence was edited is known to be stale.
+that text, so that a case whose evidence was edited is known to be stale. ``content_digest`` may name the
+document's content that the span was taken from, as hits and `GET /api/documents/…` give it: then a document
+that became too short for the span makes the case stale too; without it, that is a fault of the file.
 """
 
 from __future__ import annotations
@@ -41,11 +43,15 @@ MAX_K: Final = 100
 """Evidence that stands lower is not found by anyone."""
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_CONTENT_DIGEST: Final = re.compile(r"sha256(-64k)?:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question and its evidence: code points ``start`` to ``end`` of a document, half-open."""
+    """One question and its evidence: code points ``start`` to ``end`` of a document, half-open.
+
+    ``content_digest`` is that of the document the span was taken from; empty where the file does not say.
+    """
 
     id: str
     question: str
@@ -54,6 +60,10 @@ class Case:
     start: int
     end: int
     digest: str
+    content_digest: str = ""
+
+
+_REQUIRED: Final = tuple(field.name for field in fields(Case) if field.name != "content_digest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +130,7 @@ def _thresholds(value: object, where: str) -> dict[str, float]:
 
 def _case(value: object, where: str) -> Case:
     named = f"{where} ({value['id']!r})" if isinstance(value, dict) and "id" in value else where
-    given = _Fields(value, named, tuple(field.name for field in fields(Case)))
+    given = _Fields(value, named, _REQUIRED, ("content_digest",))
     start = given.count("start", 0)
     case = Case(
         given.text("id"),
@@ -130,10 +140,16 @@ def _case(value: object, where: str) -> Case:
         start,
         given.count("end", start + 1),
         given.text("digest"),
+        given.text("content_digest") if "content_digest" in given.value else "",
     )
     if not _DIGEST.fullmatch(case.digest):
         raise CaseError(
             f"{named}: digest is {case.digest[:80]!r}; it must be sha256: and 64 lower hex digits"
+        )
+    if case.content_digest and not _CONTENT_DIGEST.fullmatch(case.content_digest):
+        raise CaseError(
+            f"{named}: content_digest is {case.content_digest[:80]!r}; give the document's as hits have it: "
+            "sha256: (a document) or sha256-64k: (a log) and 64 lower hex digits"
         )
     if "/" in case.source:
         raise CaseError(f"{named}: source is {case.source!r}; the name of a source has no '/'")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tessera.generations.progress import progress
-from tessera.generations.readers import Reader, lacking
+from tessera.generations.readers import Reader, following, lacking
 from tessera.generations.registry import Evidence, Generation, Registry
 from tessera.settings import Settings
 from tessera.shards.status import IndexStatus
@@ -98,11 +98,12 @@ def shard_checks(situation: Situation, name: str) -> list[Check]:
 
 
 def readers_check(readers: Mapping[str, Reader], name: str) -> Check:
-    """Whether every live searcher has loaded the generation."""
-    behind = lacking(readers, name)
+    """Whether every live searcher that will serve the generation has loaded it."""
+    followers = following(readers)
+    behind = lacking(followers, name)
     if behind:
-        return Check("readers", False, f"{len(behind)} of {len(readers)} searchers have not loaded it yet")
-    told = f"all {len(readers)} searchers have loaded it" if readers else "no searcher runs"
+        return Check("readers", False, f"{len(behind)} of {len(followers)} searchers have not loaded it yet")
+    told = f"all {len(followers)} searchers have loaded it" if followers else "no searcher runs"
     return Check("readers", True, told)
 
 

@@ -9,7 +9,8 @@ Figures of each side, over the cases that are not stale:
 * ``latency_ms``: p50 and p99 (nearest rank) of a question's time, texts of its hits included.
 
 A case is stale where its evidence is no longer what the document says at its place, or the document is gone;
-it is reported and counts on neither side. A span that the document has no room for is a fault of the file.
+it is reported and counts on neither side. A span that the document has no room for is a fault of the file,
+unless the case names the content it was taken from, and the document has another one by now.
 """
 
 from __future__ import annotations
@@ -140,13 +141,25 @@ async def _why_stale(store: ShardStore, case: Case, chunks: Sequence[Found]) -> 
         return "the document was replaced or deleted meanwhile"
     text = b"".join(blocks).decode()
     if case.end > len(text):
-        raise CaseError(
-            f"case {case.id!r}: its span {case.start} to {case.end} is outside the document "
-            f"{case.source}/{case.doc_id}, which has {len(text)} characters: mend the case or take it out"
-        )
+        return _why_outside(case, len(text), entry.content_digest)
     if evidence_digest(text[case.start : case.end]) != case.digest:
         return "the document says something else there now"
     return ""
+
+
+def _why_outside(case: Case, length: int, content_digest: str) -> str:
+    """Why a case counts as stale though its document is too short for it; CaseError where it never fitted."""
+    if case.content_digest and case.content_digest != content_digest:
+        return f"the document has only {length} characters now"
+    raise CaseError(
+        f"case {case.id!r}: its span {case.start} to {case.end} is outside the document "
+        f"{case.source}/{case.doc_id}, which has {length} characters: mend the case or take it out"
+        + (
+            ""
+            if case.content_digest
+            else "; with the content_digest of the document it was taken from, it would count as stale"
+        )
+    )
 
 
 async def _asked(side: PinnedGeneration, case: Case, k: int) -> tuple[list[Found], float]:

@@ -38,12 +38,14 @@ class Lease:
     """What one searcher serves.
 
     ``generations`` are loaded and current, so serving one needs no load; ``in_use`` are those that queries
-    and comparisons may be reading. Both are sorted.
+    and comparisons may be reading. Both are sorted. ``follows``: it will serve what the release names next;
+    one that was started for a single question will not, and a cutover need not wait for it.
     """
 
     release: str
     generations: tuple[str, ...]
     in_use: tuple[str, ...]
+    follows: bool
 
     def to_json(self) -> bytes:
         """The announcement."""
@@ -121,7 +123,7 @@ class Lessee:
     async def withdraw(self) -> None:
         """End the lease now; where that cannot be done it runs out by itself."""
         if self._told is not None:
-            nothing = Lease(self._told.release, (), ())
+            nothing = Lease(self._told.release, (), (), follows=False)
             with suppress(UnavailableError, TimeoutError):
                 async with asyncio.timeout(WITHDRAW_S):
                     await self._store.announce(self._reader, nothing.to_json(), WITHDRAW_S)

@@ -77,6 +77,7 @@ class Searcher:
         self._lessee = Lessee(store, reader or secrets.token_hex(8), self._lease, clock)
         self._follower = Follower(self._control, self._heads, self._views, self._lessee, self._renew)
         self._background: asyncio.Task[None] | None = None
+        self._follows = False
 
     async def search(
         self,
@@ -191,10 +192,12 @@ class Searcher:
 
     def start(self) -> None:
         """Keep loaded what may be served next, and announce it, until :meth:`close`."""
+        self._follows = True
         self._background = asyncio.create_task(self._follower.run())
 
     async def preload(self) -> None:
         """Load and announce now what :meth:`start` would by and by."""
+        self._follows = True
         await self._follower.follow()
         await self._follower.settle()
         await self._follower.announce()
@@ -320,6 +323,7 @@ class Searcher:
             release=release.release if release else "",
             generations=self._views.current(),
             in_use=tuple(sorted(served.union(held, set(named).intersection(written)))),
+            follows=self._follows,
         )
 
 

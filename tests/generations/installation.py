@@ -87,8 +87,10 @@ class Installation:
     async def states(self) -> dict[str, str]:
         return {name: each.state for name, each in (await self.registry()).generations.items()}
 
-    async def announce(self, reader: str, *loaded: str, in_use: Sequence[str] = ()) -> None:
-        lease = {"release": "r1", "generations": loaded, "in_use": in_use}
+    async def announce(
+        self, reader: str, *loaded: str, in_use: Sequence[str] = (), follows: bool = True
+    ) -> None:
+        lease = {"release": "r1", "generations": loaded, "in_use": in_use, "follows": follows}
         await self.store.announce(reader, orjson.dumps(lease), 10.0)
 
     async def evidence(self, candidate: str, **changed: Any) -> Evidence:

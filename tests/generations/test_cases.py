@@ -78,6 +78,7 @@ def test_evidence_is_digested_in_utf_8() -> None:
         (changed(start=1.0), ": case 2 ('b'): start is '1.0'; it must be a whole number"),
         (changed(start=5), ": case 2 ('b'): end is '5'; it must be a whole number from 6 on"),
         (changed(digest="0" * 64), ": case 2 ('b'): digest is '0000"),
+        (changed(content_digest="md5:0"), ": case 2 ('b'): content_digest is 'md5:0'"),
         (changed(digest=DIGEST.upper()), ": case 2 ('b'): digest is 'SHA256:"),
     ],
 )

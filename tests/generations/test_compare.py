@@ -11,6 +11,7 @@ from dual_index import DOCUMENTS, DualIndex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.documents.digests import document_digest
 from tessera.errors import CaseError, QueryError, RefusedError
 from tessera.generations import compare as comparison
 from tessera.generations.bootstrap import read_registry
@@ -210,6 +211,21 @@ def test_a_span_outside_its_document_is_refused_by_case() -> None:
     ):
         compared((outside,))
     assert compared((replace(README, end=42),)).figures["stale"] == 1
+
+
+def test_a_span_that_fitted_the_content_it_was_taken_from_is_stale_in_a_shorter_document() -> None:
+    async def shorten(index: DualIndex) -> None:
+        await index.put("readme.md", "Everything.\n")
+
+    taken_from = replace(README, content_digest=document_digest(TEXTS["readme.md"]))
+    assert compared((taken_from, NOTICE), shorten).figures["stale_cases"] == {
+        "readme": "the document has only 12 characters now"
+    }
+    with pytest.raises(CaseError, match=r"has 12 characters.* with the content_digest of the document"):
+        compared((README, NOTICE), shorten)
+    never_fitted = replace(taken_from, end=43, start=42)
+    with pytest.raises(CaseError, match=r"which has 42 characters: mend the case or take it out$"):
+        compared((never_fitted,))
 
 
 def test_a_question_that_cannot_be_asked_is_refused_by_case() -> None:

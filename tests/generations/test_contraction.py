@@ -162,7 +162,9 @@ def test_what_is_left_is_removed_in_bounded_steps_even_while_the_worker_is_away(
         await here.announce("s1", in_use=["g1"])
         await contract(here.operator(), "g1", wait_s=0)
         await here.tick()
-        await here.store.announce("s1", b'{"release": "r2", "generations": [], "in_use": []}', 1.0)
+        await here.store.announce(
+            "s1", b'{"release": "r2", "generations": [], "in_use": [], "follows": true}', 1.0
+        )
         first = await contract(here.operator(), "g1", wait_s=0)
         assert first.waits_for == ("shard tessera.documents/0 holds 1 segments of it",)
         assert (await contract(here.operator(), "g1", wait_s=0)).done

@@ -285,6 +285,16 @@ def test_cutover_waits_for_searchers_to_load_the_candidate_and_no_longer_than_it
     asyncio.run(scenario())
 
 
+def test_a_searcher_that_answers_one_question_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        here = await Installation().open()
+        await here.gated()
+        await here.announce("once", "g1", in_use=["g1"], follows=False)
+        assert check(await cutover(here.operator(), "g2"), "readers").detail == "no searcher runs"
+
+    asyncio.run(scenario())
+
+
 def test_a_searcher_that_never_loads_it_can_be_waived() -> None:
     async def scenario() -> None:
         here = await Installation().open()

@@ -101,7 +101,12 @@ def test_the_service_announces_what_it_has_loaded_and_follows_the_pointer() -> N
     async def use(store: Store, services: Services, client: httpx.AsyncClient) -> None:
         await services.searcher.preload()
         [lease] = (await store.readers()).values()
-        assert orjson.loads(lease) == {"release": "r1", "generations": ["g1", "g2"], "in_use": ["g1"]}
+        assert orjson.loads(lease) == {
+            "release": "r1",
+            "generations": ["g1", "g2"],
+            "in_use": ["g1"],
+            "follows": True,
+        }
         assert (await ask(client)).generation == "g1"
         assert (await ask(client, generation="g2")).hits[0].policy.startswith("window-200@")
         await serve(store, "r2", "g2", g1="retired")

@@ -214,7 +214,8 @@ def test_all_that_may_be_served_next_is_loaded_and_announced(state: State) -> No
         _, store = await two_generations(candidate=state)
         searcher = Searcher(store, reader="s1")
         await searcher.preload()
-        assert await leases(store) == {"s1": {"release": "r1", "generations": ["g1", "g2"], "in_use": ["g1"]}}
+        lease = {"release": "r1", "generations": ["g1", "g2"], "in_use": ["g1"], "follows": True}
+        assert await leases(store) == {"s1": lease}
         await searcher.close()
 
     asyncio.run(scenario())

@@ -126,7 +126,10 @@ def test_a_lease_is_announced_anew_where_one_under_way_may_lack_the_generation()
     async def scenario() -> None:
         clock, store = Clock(), SteppedStore()
         lessee = Lessee(
-            store, "s1", lambda held, named: Lease("r1", (), tuple(sorted({*held, *named}))), clock
+            store,
+            "s1",
+            lambda held, named: Lease("r1", (), tuple(sorted({*held, *named})), follows=True),
+            clock,
         )
         assert await lessee.ensure("g2")
         clock.now += LINGER_S - 1

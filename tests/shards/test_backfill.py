@@ -215,7 +215,9 @@ def test_a_generation_given_up_is_removed_in_steps_once_no_reader_holds_it():
         await writer.write([log.add(upsert(name, 1, f"text {name}")) for name in "abc"])
         await move(store, g2=second())
         await fill(writer)
-        await store.announce("reader", b'{"release":"r1","generations":["g2"],"in_use":["g2"]}', 10.0)
+        await store.announce(
+            "reader", b'{"release":"r1","generations":["g2"],"in_use":["g2"],"follows":true}', 10.0
+        )
         await move(store, g2=second("abandoned"))
         await writer.tick()
         assert writer.head.live == ("g1",)
