@@ -24,6 +24,9 @@ Retention = Annotated[
 def create(
     policy: Annotated[str, typer.Option("--policy", help="A built-in policy or a TOML file.")],
     name: Annotated[str | None, typer.Option("--name", help="Its name; else the next of g1, g2, …")] = None,
+    analyzer: Annotated[
+        str, typer.Option("--analyzer", help="From text to terms: words, or english (stemmed).")
+    ] = "words",
     rate: Annotated[
         float | None, typer.Option("--rate", help="Backfill at most this many documents a second and shard.")
     ] = None,
@@ -36,7 +39,7 @@ def create(
     """Create a generation: every shard begins to write it, and to backfill what it holds already."""
     from tessera.cli import lifecycle
 
-    lifecycle.create(servers(broker, redis, data_dir), config, policy, name, rate, as_json=as_json)
+    lifecycle.create(servers(broker, redis, data_dir), config, policy, name, rate, analyzer, as_json=as_json)
 
 
 @generation_app.command("list", epilog="Example: tessera generation list --json")

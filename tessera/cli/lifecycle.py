@@ -59,11 +59,18 @@ def operated(
 
 
 def create(
-    flags: Flags, config: Path | None, policy: str, name: str | None, rate: float | None, *, as_json: bool
+    flags: Flags,
+    config: Path | None,
+    policy: str,
+    name: str | None,
+    rate: float | None,
+    analyzer: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Create a generation and tell its name."""
     chosen = load_policy(policy)
-    generation = operated(flags, config, lambda operator: operator.create(chosen, name, rate))
+    generation = operated(flags, config, lambda operator: operator.create(chosen, name, rate, analyzer))
     _tell(
         generation,
         f"generation {generation.name} created under {generation.contract.policy_id}: shards begin to write "

@@ -8,7 +8,7 @@ import orjson
 
 from tessera.errors import CorruptionError, PartitionCountError, SettingsError
 from tessera.generations.registry import Generation, Registry
-from tessera.index.analyzer import WordsAnalyzer
+from tessera.index.analyzer import DEFAULT_ANALYZER, analyzer_named
 from tessera.policies import ChunkPolicy, load_policy
 from tessera.releases import Contract, Release
 from tessera.store.base import ShardStore
@@ -18,9 +18,13 @@ FIRST_RELEASE = "r1"
 FIRST_POLICY = "paragraph"
 
 
-def contract_of(policy: ChunkPolicy) -> Contract:
-    """The contract that a generation cut by this policy has in this build."""
-    return Contract(policy.id, orjson.loads(policy.canonical_json), analyzer=WordsAnalyzer.identity)
+def contract_of(policy: ChunkPolicy, analyzer: str = DEFAULT_ANALYZER) -> Contract:
+    """The contract that a generation cut by this policy and analyzed so has in this build.
+
+    :class:`~tessera.errors.SettingsError` where there is no analyzer of that name.
+    """
+    identity = analyzer_named(analyzer).identity
+    return Contract(policy.id, orjson.loads(policy.canonical_json), analyzer=identity)
 
 
 def first_registry() -> Registry:

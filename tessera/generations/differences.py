@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tessera.generations.inventory import FIELDS, NOTHING, HeldChunks
-from tessera.index.analyzer import WordsAnalyzer
+from tessera.index.analyzer import Analyzer
 from tessera.index.segment import ChunkEntry
 from tessera.ingestion import UncoveredRange, lf_lines, uncovered_ranges
 
@@ -82,9 +82,7 @@ def split_and_joined(
     return tuple(split.tolist()), tuple(joined.tolist())
 
 
-def cut_fault(
-    held: HeldChunks | None, cut: Sequence[ChunkEntry], data: bytes, analyzer: WordsAnalyzer
-) -> str:
+def cut_fault(held: HeldChunks | None, cut: Sequence[ChunkEntry], data: bytes, analyzer: Analyzer) -> str:
     """What is wrong with the chunks held of ``data``, given how its policy cuts it; empty for nothing."""
     rows = (held.rows if held else NOTHING).tolist()
     if len(rows) != len(cut):

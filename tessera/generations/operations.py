@@ -19,6 +19,7 @@ from tessera.generations.readers import live_readers
 from tessera.generations.record import Action, ControlRecord
 from tessera.generations.registry import Evidence, Generation, Registry
 from tessera.generations.transitions import known
+from tessera.index.analyzer import DEFAULT_ANALYZER
 from tessera.kafka.admin import high_watermarks
 from tessera.policies import ChunkPolicy
 from tessera.settings import Settings
@@ -88,7 +89,11 @@ class Operator:
         return await self._control.submit(self.store, registry, record)
 
     async def create(
-        self, policy: ChunkPolicy, name: str | None = None, rate: float | None = None
+        self,
+        policy: ChunkPolicy,
+        name: str | None = None,
+        rate: float | None = None,
+        analyzer: str = DEFAULT_ANALYZER,
     ) -> Generation:
         """A new generation cut by ``policy``; shards adopt it and begin its backfill by themselves.
 
@@ -101,7 +106,7 @@ class Operator:
             "create",
             name,
             policy.id,
-            contract=contract_of(policy),
+            contract=contract_of(policy, analyzer),
             limit=self.settings.max_building,
             rate=rate,
         )

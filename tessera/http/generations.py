@@ -72,7 +72,7 @@ async def show(name: str, services: Serving, caller: Reader) -> dict[str, Any]:
 @router.post("", status_code=201, response_model=GenerationDetail, responses=REFUSALS)
 async def create(body: CreateRequest, services: Serving, operator: Hands) -> dict[str, Any]:
     """Create a generation: every shard begins to write it, and to backfill what it holds already."""
-    return await _after(services, await operator.create(_policy(body), body.name, body.rate))
+    return await _after(services, await operator.create(_policy(body), body.name, body.rate, body.analyzer))
 
 
 @router.post("/rollback", response_model=MoveBody, responses=REFUSALS)

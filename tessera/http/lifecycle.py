@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -89,6 +89,7 @@ class CreateRequest(_Body):
 
     policy: str | None = None
     policy_toml: str | None = Field(None, max_length=64 * 1024)
+    analyzer: Literal["words", "english"] = Field("words", description="english: stemmed")
     name: str | None = None
     rate: float | None = Field(None, gt=0, description="documents a second and shard")
 

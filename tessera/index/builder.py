@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from tessera.index.analyzer import WordsAnalyzer
+from tessera.index.analyzer import Analyzer
 from tessera.index.segment import COLUMNS, U32, ChunkEntry, DocumentEntry, Segment
 
 Documents = Iterable[tuple[DocumentEntry, Sequence[ChunkEntry]]]
@@ -23,7 +23,7 @@ class _Vocabulary(dict[str, int]):
         return number
 
 
-def build_segment(documents: Documents, analyzer: WordsAnalyzer) -> Segment:
+def build_segment(documents: Documents, analyzer: Analyzer) -> Segment:
     """The segment of these documents, given in any order; one without a chunk does not appear.
 
     Equal content gives equal segments, whatever the order it came in. Speed falls off beyond about 20,000
@@ -57,7 +57,7 @@ def _require_distinct(rows: Sequence[tuple[int, ChunkEntry]]) -> None:
 
 
 def _analyze(
-    rows: Sequence[tuple[int, ChunkEntry]], analyzer: WordsAnalyzer
+    rows: Sequence[tuple[int, ChunkEntry]], analyzer: Analyzer
 ) -> tuple[tuple[str, ...], list[int], U32]:
     """Sorted terms, terms per chunk, and each token's row in the sorted terms."""
     vocabulary = _Vocabulary()

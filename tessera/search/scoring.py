@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tessera.errors import QueryError
-from tessera.index.analyzer import WordsAnalyzer
+from tessera.index.analyzer import Analyzer
 
 MAX_K = 1000
 """Hits in one answer: more would read that many texts for one request."""
@@ -30,7 +30,7 @@ def idf(chunks: int, frequency: int) -> float:
     return math.log(1 + (chunks - frequency + 0.5) / (frequency + 0.5))
 
 
-def query_terms(query: str, k: int, analyzer: WordsAnalyzer) -> Counter[str]:
+def query_terms(query: str, k: int, analyzer: Analyzer) -> Counter[str]:
     """The distinct terms of a query and how often each occurs.
 
     Raises :class:`~tessera.errors.QueryError` where the query or ``k`` is outside its bounds.
@@ -41,7 +41,7 @@ def query_terms(query: str, k: int, analyzer: WordsAnalyzer) -> Counter[str]:
         raise QueryError(
             f"a query may have {MAX_QUERY_CHARACTERS} characters, this one has {len(query)}: shorten it"
         )
-    counts = Counter(analyzer.terms(query))
+    counts = Counter(analyzer.query_terms(query))
     if len(counts) > MAX_TERMS:
         raise QueryError(
             f"a query may have {MAX_TERMS} distinct terms, this one has {len(counts)}: leave some out"

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from tessera.errors import CorruptionError, StaleSnapshotError
-from tessera.index.analyzer import WordsAnalyzer
+from tessera.index.analyzer import Analyzer
 from tessera.index.codec import decode
 from tessera.index.merge import dead_chunks
 from tessera.index.segment import segment_blob
@@ -56,7 +56,7 @@ class GenerationView:
         heads: HeadsReader,
         generation: str,
         policy_id: str,
-        analyzer: WordsAnalyzer,
+        analyzer: Analyzer,
     ) -> None:
         self.generation = generation
         self.policy_id = policy_id

@@ -10,7 +10,7 @@ from tessera.documents.draft import Draft
 from tessera.documents.record import DocumentRecord, IndexedState
 from tessera.documents.storage import HeldText, StoredText, store_text
 from tessera.errors import EventError
-from tessera.index.analyzer import RememberingAnalyzer, WordsAnalyzer
+from tessera.index.analyzer import Analyzer, RememberingAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import encode
 from tessera.index.segment import ChunkEntry, DocumentEntry, segment_blob
@@ -28,7 +28,7 @@ class LiveGeneration:
 
     name: str
     policy: ChunkPolicy
-    analyzer: WordsAnalyzer
+    analyzer: Analyzer
 
 
 @dataclass(slots=True)
@@ -88,9 +88,8 @@ def build_plan(
         plan.unlink += text.gone
     records = {key: text.record for key, text in stored.items()}
     if len(generations) > 1:
-        # All analyzers are alike but for the Unicode version, which a writer has only one of.
-        remembering = RememberingAnalyzer()
-        generations = [replace(generation, analyzer=remembering) for generation in generations]
+        remembering = {each.analyzer.identity: RememberingAnalyzer(each.analyzer) for each in generations}
+        generations = [replace(each, analyzer=remembering[each.analyzer.identity]) for each in generations]
     for generation in generations:
         _build_generation(plan, changed, stored, records, held_texts, head, generation, applied)
     names = [generation.name for generation in generations]

@@ -59,7 +59,8 @@ def test_from_creation_to_contraction(tmp_path: Path) -> None:
         assert "g1          serving" in told(up, "list")
         assert "very same contract" in refusal(up, "create", "--policy", "paragraph")
         assert "neither built in" in refusal(up, "create", "--policy", "nothing")
-        assert generation(up, "create", "--policy", "window-200")["name"] == "g2"
+        created = generation(up, "create", "--policy", "window-200", "--analyzer", "english")
+        assert (created["name"], created["contract"]["analyzer"][:10]) == ("g2", "english@1/")
         (tmp_path / "narrow.toml").write_text('name = "narrow"\n[documents]\nparser = "window"\nsize = 9\n')
         assert "still building" in refusal(up, "create", "--policy", "narrow.toml")
         assert "state: it is building" in refusal(up, "cutover", "g2")
@@ -76,7 +77,7 @@ def test_from_creation_to_contraction(tmp_path: Path) -> None:
         assert (plan["done"], plan["allowed"]) == (False, True)
         done = told(up, "cutover", "g2", "--retention", "0s")
         assert "done: release r2 serves g2, read back" in done
-        assert up.json("search", "numbat")[0]["generation"] == "g2"
+        assert up.json("search", "numbats")[0]["generation"] == "g2"
         assert "done: release r1 serves g1, read back" in told(up, "rollback", "--why", "trying it")
         assert up.json("search", "numbat")[0]["release"] == "r1"
         assert generation(up, "cutover", "g2", "--retention", "0s")["to"]["release"] == "r3"
