@@ -1,0 +1,1 @@
+"""The policy lab: chunk policies judged by the evidence they keep whole."""
