@@ -27,6 +27,10 @@ from tessera.shards.deadletters import all_shards
 from tessera.shards.status import read_status
 from tessera.store.base import ShardId, ShardStore
 
+MAX_SKEW_S = 60.0
+"""Clocks further apart: one of them jumped, and a retention could end days early. Synchronized ones differ by
+milliseconds, and a slow answer of the store by seconds."""
+
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
@@ -82,11 +86,27 @@ class Operator:
     async def step(
         self, registry: Registry, action: Action, generation: str, note: str = "", **values: Any
     ) -> Registry:
-        """Make one step from ``registry`` and return where it led; ``values`` are fields of the record."""
+        """Make one step from ``registry`` and return where it led; ``values`` are fields of the record.
+
+        Retention, evidence and waivers are counted by the times of steps, so none is made by a clock that
+        the store's does not agree with.
+        """
+        await self._require_clock()
         record = ControlRecord(
             action, generation, registry.version, self.actor, self.now_ms(), uuid.uuid4().hex, note, **values
         )
         return await self._control.submit(self.store, registry, record)
+
+    async def _require_clock(self) -> None:
+        skew_s = (self.now_ms() - await self.store.now_ms()) / 1000
+        if abs(skew_s) > MAX_SKEW_S:
+            way = "ahead of" if skew_s > 0 else "behind"
+            raise RefusedError(
+                "clock",
+                f"the clock of this machine is {abs(skew_s):,.0f} s {way} that of the store, and at most "
+                f"{MAX_SKEW_S:g} s are allowed",
+                "set the one that is wrong: times of steps decide when data may be deleted",
+            )
 
     async def create(
         self,

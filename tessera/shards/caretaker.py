@@ -205,7 +205,9 @@ class Caretaker:
         if not complete or time.monotonic() - self._reaped_at < REAP_EVERY_S:
             return
         self._reaped_at = time.monotonic()
-        before_ms = self._writer.now_ms() - self._writer.limits.tombstone_horizon_s * 1000
+        # The earlier of two clocks: one that jumped ahead must not make a delete be forgotten too soon.
+        now_ms = min(self._writer.now_ms(), await self._store.now_ms())
+        before_ms = now_ms - self._writer.limits.tombstone_horizon_s * 1000
         async with self._writer.exclusive() as head:
             old = await self._deleted_before(before_ms)
             if old:

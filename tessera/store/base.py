@@ -278,6 +278,10 @@ class ShardStore(Protocol):
         """The release pointer: the encoded release that queries are to use."""
         ...
 
+    async def now_ms(self) -> int:
+        """The store's own clock, in Unix milliseconds: the second opinion on what a machine's clock says."""
+        ...
+
     async def announce(self, reader: str, lease: bytes, ttl_s: float) -> None:
         """Say what a searcher serves, for ``ttl_s`` seconds from now; the next announcement replaces it.
 

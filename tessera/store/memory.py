@@ -250,6 +250,10 @@ class MemoryStore:
         """The release pointer."""
         return self._release
 
+    async def now_ms(self) -> int:
+        """This machine's clock."""
+        return time.time_ns() // 1_000_000
+
     async def announce(self, reader: str, lease: bytes, ttl_s: float) -> None:
         """Keep a searcher's lease for ``ttl_s`` seconds."""
         rules.require_lease(reader, lease, ttl_s)

@@ -258,6 +258,11 @@ class RedisStore:
         release: bytes | None = await self._ask("GET", self._keys.release)
         return release
 
+    async def now_ms(self) -> int:
+        """The clock of the server that keeps the release."""
+        seconds, microseconds = await self._run(scripts.CLOCK, [self._keys.release], ())
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
     async def announce(self, reader: str, lease: bytes, ttl_s: float) -> None:
         """Keep a searcher's lease for ``ttl_s`` seconds of the server's clock."""
         rules.require_lease(reader, lease, ttl_s)

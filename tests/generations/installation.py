@@ -53,11 +53,12 @@ class MemoryLog:
 
 @dataclass
 class Installation:
-    """``now`` is the operators' clock, in seconds."""
+    """``now`` is the store's clock and, ``skew_s`` ahead of it, the operators'; in seconds."""
 
     store: ShardStore = field(default_factory=MemoryStore)
     log: MemoryLog = field(default_factory=MemoryLog)
     now: float = 1_800_000_000.0
+    skew_s: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict)
     writers: dict[ShardId, ShardWriter] = field(default_factory=dict)
 
@@ -69,9 +70,13 @@ class Installation:
         return self
 
     def operator(self, actor: str = "ann@desk") -> Operator:
+        async def now_ms() -> int:
+            return round(self.now * 1000)
+
+        self.store.now_ms = now_ms  # type: ignore[method-assign]
         changed = {"broker": "b:1", "redis": "redis://r/0", "cutover_wait_s": 0.0, **self.settings}
         control = ControlLog(self.log, NAMESPACE)
-        return Operator(self.store, Settings(**changed), actor, control, clock=lambda: self.now)
+        return Operator(self.store, Settings(**changed), actor, control, clock=lambda: self.now + self.skew_s)
 
     async def tick(self) -> None:
         """What the workers do in a few rounds: adopt, backfill, give up, remove."""

@@ -150,6 +150,25 @@ def test_a_rolled_back_generation_can_be_abandoned_at_once() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("skew_s", [-7200.0, 61.0, 7200.0])
+def test_a_clock_that_jumped_makes_no_step_and_deletes_nothing(skew_s: float) -> None:
+    async def scenario() -> None:
+        here = await Installation().open()
+        await here.gated()
+        await cutover(here.operator(), "g2", retention_s=3600)
+        here.skew_s = skew_s
+        with pytest.raises(RefusedError, match=r"this machine is .* s (ahead of|behind) .*set the"):
+            await contract(here.operator(), "g1")
+        assert (await here.states())["g1"] == "retired"
+        with pytest.raises(RefusedError, match="at most 60 s"):
+            await here.operator().create(policy(), "g3")
+        here.skew_s = 59.0
+        with pytest.raises(RefusedError, match="kept for a rollback for another"):
+            await contract(here.operator(), "g1")
+
+    asyncio.run(scenario())
+
+
 def test_what_is_left_is_removed_in_bounded_steps_even_while_the_worker_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -73,6 +73,12 @@ async def test_a_registry_that_is_not_well_formed_is_an_error(
     assert backend.dump() == before
 
 
+async def test_the_store_tells_its_own_clock(backend: Backend) -> None:
+    before = time.time_ns() // 1_000_000
+    told = await backend.store.now_ms()
+    assert before <= told <= time.time_ns() // 1_000_000
+
+
 async def test_leases_are_listed_and_the_next_announcement_replaces_one(backend: Backend) -> None:
     store = backend.store
     assert await store.readers() == {}
