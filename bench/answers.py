@@ -37,6 +37,7 @@ class Asked:
     generation: str = ""
     as_of: Mapping[str, int] = field(default_factory=dict)
     hits: tuple[tuple[str, int, str, int, int, str], ...] = ()
+    stale: bool = False
 
     @property
     def seconds(self) -> float:
@@ -52,6 +53,22 @@ class Moved:
     ended: float
     release: str
     generation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """When something that answers need was away, monotonic seconds: ``"store"`` or ``"searcher"``.
+
+    Queries may be refused meanwhile; behind a store's absence, its last second lost, offsets begin anew.
+    """
+
+    since: float
+    to: float
+    what: str
+
+    def covers(self, asked: Asked) -> bool:
+        """Whether the query was under way in that time."""
+        return asked.began <= self.to and asked.ended >= self.since
 
 
 class Asker:
@@ -104,17 +121,23 @@ def _asked(began: float, ended: float, marker: str, value: Mapping[str, Any]) ->
         )
         for hit in value["hits"]
     )
-    return Asked(began, ended, marker, "", value["release"], value["generation"], value["as_of"], hits)
+    stale = "stale_s" in value
+    return Asked(began, ended, marker, "", value["release"], value["generation"], value["as_of"], hits, stale)
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What judging found: ``faults`` counts them by kind, ``told`` holds the first few of each in words."""
+    """What judging found: ``faults`` counts them by kind, ``told`` holds the first few of each in words.
+
+    ``refused`` counts queries refused by what was away; ``stale`` those answered from the last known release.
+    """
 
     answers: int = 0
     hits: int = 0
     markers_found: int = 0
     markers_absent: int = 0
+    stale: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     told: list[str] = field(default_factory=list)
 
@@ -130,26 +153,26 @@ def judge(
     traffic: Traffic,
     policies: Mapping[str, str],
     moves: Sequence[Moved] = (),
-    lost_power_at: Sequence[tuple[float, float]] = (),
+    away: Sequence[Away] = (),
 ) -> Verdict:
-    """Judge all answers. ``policies`` maps generations to policy ids.
-
-    ``lost_power_at`` are (from, to) in which the store was away: queries are refused there, and offsets
-    begin anew behind them.
-    """
+    """Judge all answers. ``policies`` maps generations to policy ids; ``away`` says what was when."""
     verdict = Verdict()
     for each in sorted(asked, key=lambda each: each.began):
         if each.failure:
-            away = any(each.began <= to and each.ended >= since for since, to in lost_power_at)
-            verdict.fault("refused while the store was away" if away else "failed query", each.failure)
+            missing = next((span.what for span in away if span.covers(each)), "")
+            if missing:
+                verdict.refused[missing] += 1
+            else:
+                verdict.fault("failed query", each.failure)
             continue
         verdict.answers += 1
+        verdict.stale += each.stale
         if len({policy for _, _, policy, *_ in each.hits} | {policies[each.generation]}) != 1:
             verdict.fault("mixed generations", f"{each.generation} with {[hit[2] for hit in each.hits]}")
         _judge_hits(each, traffic.model, verdict)
         if each.marker:
             _judge_marker(each, traffic, verdict)
-    _judge_order([each for each in asked if not each.failure], lost_power_at, verdict)
+    _judge_order([each for each in asked if not each.failure], away, verdict)
     _judge_release([each for each in asked if not each.failure], moves, verdict)
     return verdict
 
@@ -182,12 +205,11 @@ def _judge_marker(each: Asked, traffic: Traffic, verdict: Verdict) -> None:
         verdict.markers_absent += 1
 
 
-def _judge_order(
-    answered: Sequence[Asked], lost_power_at: Sequence[tuple[float, float]], verdict: Verdict
-) -> None:
+def _judge_order(answered: Sequence[Asked], away: Sequence[Away], verdict: Verdict) -> None:
     """No answer is of an earlier offset than one that had ended before its query began."""
     ended = sorted(answered, key=lambda each: each.ended)
-    resets = sorted(to for _, to in lost_power_at)
+    losses = [span for span in away if span.what == "store"]
+    resets = sorted(span.to for span in losses)
     seen: dict[str, int] = {}
     done = 0
     for each in sorted(answered, key=lambda each: each.began):
@@ -198,10 +220,10 @@ def _judge_order(
             for shard, offset in ended[done].as_of.items():
                 seen[shard] = max(seen.get(shard, -1), offset)
             done += 1
-        away = any(each.began <= to and each.ended >= since for since, to in lost_power_at)
+        during = any(span.covers(each) for span in losses)
         reset = bool(resets) and each.ended >= resets[0]
         behind = [shard for shard, offset in each.as_of.items() if offset < seen.get(shard, -1)]
-        if behind and not away and not reset:
+        if behind and not during and not reset:
             verdict.fault("as_of went back", f"{behind} at {each.as_of}, seen {seen}")
 
 

@@ -1,8 +1,9 @@
 """The crash form of a migration: SIGKILL at every failpoint of a generation's life, and a power loss.
 
 Workers are started with a failpoint each; where one has died there, the next is started in its place with
-the next failpoint. The operator's commands are processes too: each dies once behind its control record and
-once behind the registry's write, and is given again. Changes and queries go on all the time.
+the next failpoint. The operator's commands are processes too: each dies behind its control record, behind the
+registry's write and between two steps of a removal, and is given again. The searcher is killed in a backfill
+and while the release moves. Changes and queries go on all the time, while the store is away too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.answers import Moved, Verdict
+from bench.answers import Away, Moved, Verdict
 from bench.crash import SYNC_S, Ordeal
 from bench.installation import (
     BASELINE,
@@ -36,10 +37,23 @@ Done = Callable[[Registry], bool]
 KILLED = -9
 WORKER_POINTS = ("generation.adopted", "backfill.committed", "backfill.staged", "backfill.completed")
 """Two workers die at the first two of them, those in their places at the others."""
-CONTRACT_POINTS = ("contract.stepped", "contract.stepped")
-OPERATOR_POINTS = ("control.published", "control.put")
+CONTRACT_POINT = "contract.stepped"
+_STEP = ("control.published", "control.put")
+COMMAND_POINTS = {
+    "create": _STEP,
+    "cutover": _STEP,
+    "rollback": _STEP,
+    "contract": (_STEP[0], CONTRACT_POINT, _STEP[1]),
+    "abandon": _STEP,
+}
+"""What each command dies at, the points it has not died at yet before the others; an abandonment dies once
+more, between two steps of the removal."""
+
 FILL_S = 10.0
 """What a backfill is slowed down to: every death falls into it, and time is left for the next worker."""
+
+OUTAGE_S = 1.0
+"""How long the store is away: some tens of queries are asked meanwhile."""
 
 HEALED_S = 10.0
 """Within this time after a power loss the registry must have healed by itself."""
@@ -59,33 +73,33 @@ class Damage:
 
     @property
     def lost(self) -> dict[str, int]:
-        """Kinds of faults in answers but for those of a store that was away."""
-        return {kind: count for kind, count in self.verdict.faults.items() if "store was away" not in kind}
+        """Kinds of faults in answers."""
+        return dict(self.verdict.faults)
 
 
-async def torment(plan: Plan, report: Report, lives: int = 2, power_losses: int = 1) -> Damage:
-    """Generations made, served, rolled back, served again, the old one contracted; all under kills."""
+async def torment(plan: Plan, report: Report, lives: int = 2) -> Damage:
+    """Generations made, served, rolled back, served again, the old one contracted; all under kills.
+
+    Power is lost once, in the first life.
+    """
     ordeal = Ordeal(workers=plan.workers, partitions=plan.partitions, timeout_s=plan.timeout_s)
     damage = Damage()
     async with installation(plan, ordeal, report) as here:
-        lost_power_at: list[tuple[float, float]] = []
         async with under_load(here, plan):
             old = "g1"
             for number in range(lives):
                 new = f"c{number + 1}"
-                policy = CANDIDATE if number % 2 == 0 else BASELINE
-                await _live(here, damage, old, new, policy)
-                if number < power_losses:
-                    lost_power_at.append(await _lose_power(here, damage, new))
+                await _live(here, damage, old, new, _other(number))
+                if number == 0:
+                    await _lose_power(here, damage, new)
                 await _remove(here, damage, "contract", old)
                 old = new
-            await _drop(here, damage, CANDIDATE if lives % 2 == 0 else BASELINE)
+            await _drop(here, damage, _other(lives), lives)
         await here.until_applied()
         damage.faults += await compare(here, [old])
         damage.faults += await _leftovers(here)
-        damage.verdict = here.verdict(lost_power_at)
-        missing = {*WORKER_POINTS, *CONTRACT_POINTS} - set(here.cluster.fired)
-        damage.faults += [f"no worker died at {', '.join(sorted(missing))}"] if missing else []
+        damage.verdict = here.verdict()
+        damage.faults += _spared(here, damage, lives)
         damage.worker_exits, damage.fired = here.cluster.exits, here.cluster.fired
         damage.worker_logs = here.cluster.logs()
     unexpected = [code for code in damage.worker_exits if code != KILLED]
@@ -93,25 +107,41 @@ async def torment(plan: Plan, report: Report, lives: int = 2, power_losses: int 
     return damage
 
 
+def _other(number: int) -> ChunkPolicy:
+    """By turns: two live generations never have the same contract."""
+    return CANDIDATE if number % 2 == 0 else BASELINE
+
+
+def _spared(here: Installation, damage: Damage, lives: int) -> list[str]:
+    """Where nobody died that should have; in a single life each command dies at one of its points only."""
+    missing = {*WORKER_POINTS, CONTRACT_POINT} - set(here.cluster.fired)
+    faults = [f"no worker died at {', '.join(sorted(missing))}"] if missing else []
+    if lives > 1:
+        wanted = {f"{action} at {point}" for action, points in COMMAND_POINTS.items() for point in points}
+        faults += [f"no command died: {each}" for each in sorted(wanted - set(damage.deaths))]
+    return faults
+
+
 async def _live(here: Installation, damage: Damage, old: str, new: str, policy: ChunkPolicy) -> None:
-    """From creation to service, with a rollback in between."""
+    """From creation to service, with a rollback between; the searcher dies in the backfill and in a move."""
     _arm(here, WORKER_POINTS)
     await _create(here, damage, new, policy)
+    await here.kill_searcher()
     await here.until_complete(new)
     await here.prove(new)
     await _move(here, damage, new, "cutover", new)
-    await _move(here, damage, old, "rollback")
+    await asyncio.gather(_move(here, damage, old, "rollback"), here.kill_searcher())
     await _move(here, damage, new, "cutover", new)
 
 
-async def _drop(here: Installation, damage: Damage, policy: ChunkPolicy) -> None:
-    """Generations that are abandoned while they are built: one for each point that no worker reached yet."""
+async def _drop(here: Installation, damage: Damage, policy: ChunkPolicy, least: int) -> None:
+    """Generations abandoned while they are built: one for each point no worker reached, and ``least``."""
     missed = [point for point in WORKER_POINTS if point not in here.cluster.fired]
-    for number, point in enumerate(missed or WORKER_POINTS[:1]):
-        name = f"dropped{number}"
-        _arm(here, [point] * len(here.cluster.workers))
+    for number in range(max(len(missed), least)):
+        name, points = f"dropped{number}", missed[number : number + 1]
+        _arm(here, (points or WORKER_POINTS[:1]) * len(here.cluster.workers))
         await _create(here, damage, name, policy)
-        if missed:
+        if points:
             await here.until_complete(name)
         await _remove(here, damage, "abandon", name)
 
@@ -140,31 +170,46 @@ async def _move(here: Installation, damage: Damage, wanted: str, *arguments: str
 
 async def _remove(here: Installation, damage: Damage, action: str, name: str) -> None:
     """Contract or abandon; the operator dies, and where it contracts both workers do, between two steps."""
+    fired = here.cluster.fired.count(CONTRACT_POINT)
     if action == "contract":
-        _arm(here, CONTRACT_POINTS)
+        _arm(here, [CONTRACT_POINT] * len(here.cluster.workers))
+        fired += len(here.cluster.workers)
     done = "contracted" if action == "contract" else "abandoned"
     await _insist(here, damage, lambda registry: registry.generations[name].state == done, action, name)
+    if action == "abandon":
+        await _die(here, damage, CONTRACT_POINT, action, name)
     code, told = await _command(here, "", action, name)
     if code:
         damage.faults.append(f"{action} {name} did not finish: {told}")
+
+    async def workers_died() -> bool:
+        return here.cluster.fired.count(CONTRACT_POINT) >= fired
+
+    await here.until(workers_died, f"no worker died removing {name}")
     here.cluster.failpoints.clear()
     here.report(f"  {name} is {done}")
 
 
 async def _insist(here: Installation, damage: Damage, done: Done, *arguments: str) -> None:
-    """Give the command until it is done, the first times with a failpoint each."""
-    turn = len(damage.deaths) % 2
-    points = [*OPERATOR_POINTS[turn:], *OPERATOR_POINTS[:turn], *CONTRACT_POINTS[:1]]
+    """Give the command until it is done, the first times with a failpoint each: new ones first."""
+    action = arguments[0]
+    points = [point for point in COMMAND_POINTS[action] if f"{action} at {point}" not in damage.deaths]
+    points = [*points, *COMMAND_POINTS[action]]
     deadline = time.monotonic() + here.cluster.ordeal.timeout_s
     while not done(await here.operator.registry()):
-        point = points.pop(0) if points else ""
-        code, told = await _command(here, point, *arguments)
-        if code == KILLED:
-            damage.deaths.append(f"{arguments[0]} at {point}")
-            here.report(f"  {arguments[0]} killed at {point}")
+        told = await _die(here, damage, points.pop(0) if points else "", *arguments)
         if time.monotonic() > deadline:
             raise TimeoutError(f"{' '.join(arguments)} was not done: {told}")
         here.cluster.revive()
+
+
+async def _die(here: Installation, damage: Damage, point: str, *arguments: str) -> str:
+    """Give a command that dies at this point, where it comes to it; what it printed."""
+    code, told = await _command(here, point, *arguments)
+    if code == KILLED:
+        damage.deaths.append(f"{arguments[0]} at {point}")
+        here.report(f"  {arguments[0]} killed at {point}")
+    return told
 
 
 async def _command(here: Installation, point: str, *arguments: str) -> tuple[int, str]:
@@ -193,7 +238,7 @@ async def _keep_reviving(here: Installation) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _lose_power(here: Installation, damage: Damage, new: str) -> tuple[float, float]:
+async def _lose_power(here: Installation, damage: Damage, new: str) -> None:
     """Roll back and cut over again, then lose both with the store's last second; they must come back."""
     synced_bytes, began = here.cluster.log_bytes(), time.monotonic()
     await rollback(here.operator)
@@ -201,7 +246,9 @@ async def _lose_power(here: Installation, damage: Damage, new: str) -> tuple[flo
     wanted = (await read_registry(here.store)).version
     await asyncio.sleep(max(0.0, began + SYNC_S - time.monotonic()))
     since = time.monotonic()
-    damage.bytes_cut += here.cluster.lose_power(synced_bytes)
+    damage.bytes_cut += here.cluster.cut_power(synced_bytes)
+    await asyncio.sleep(OUTAGE_S)
+    here.cluster.restore_power()
     deadline = time.monotonic() + HEALED_S
     while (version := await _version(here)) < wanted:
         if time.monotonic() > deadline:
@@ -213,7 +260,7 @@ async def _lose_power(here: Installation, damage: Damage, new: str) -> tuple[flo
     release = (await here.operator.registry()).release
     here.moves.append(Moved(began, time.monotonic(), release.release, release.generation))
     here.report(f"  power lost, {damage.bytes_cut} bytes cut, {to - since:.1f} s until the registry was back")
-    return since, to
+    here.away.append(Away(since, to, "store"))
 
 
 async def _version(here: Installation) -> int:
@@ -252,5 +299,7 @@ def print_damage(damage: Damage) -> None:
     print(f"workers died at {', '.join(damage.fired)}")
     print(f"commands died: {', '.join(damage.deaths)}; {damage.bytes_cut} bytes cut from the store's log")
     print(f"{verdict.answers} answers with {verdict.hits} hits judged: {dict(verdict.faults) or 'no fault'}")
+    refused = ", ".join(f"{count} while the {what} was away" for what, count in verdict.refused.items())
+    print(f"  {verdict.stale} of them told stale; refused: {refused or 'none'}")
     for line in (*verdict.told, *damage.faults[:30]):
         print(f"  {line}")

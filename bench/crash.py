@@ -174,15 +174,24 @@ class Cluster:
 
     def lose_power(self, synced_bytes: int) -> int:
         """Kill the store, cut its file to what was synced, start it again; return the bytes cut."""
-        pid, port, log = self.redis.pid, self.redis.port, self._incremental_log()
+        cut = self.cut_power(synced_bytes)
+        self.restore_power()
+        return cut
+
+    def cut_power(self, synced_bytes: int) -> int:
+        """Kill the store and cut its file to what was synced; return the bytes cut."""
+        pid, log = self.redis.pid, self._incremental_log()
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         self.redis.stop()
         size = log.stat().st_size
         os.truncate(log, min(synced_bytes, size))
-        self.redis = EmbeddedRedis(self.folder / "redis", port)
-        self.redis.start()
         return size - min(synced_bytes, size)
+
+    def restore_power(self) -> None:
+        """Start the store again, at its old address."""
+        self.redis = EmbeddedRedis(self.folder / "redis", self.redis.port)
+        self.redis.start()
 
     def logs(self) -> str:
         """What the workers said."""

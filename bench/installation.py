@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from bench.answers import Asker, Moved, Verdict, judge, percentile_ms
+from bench.answers import Asker, Away, Moved, Verdict, judge, percentile_ms
 from bench.crash import NAMESPACE, Cluster, Ordeal, live_chunks, stored_text
 from bench.traffic import CATALOG, DOCUMENT_SOURCES, SETTINGS, Traffic, corpora
 from tessera.documents.digests import document_digest, log_digest
@@ -66,6 +66,7 @@ class Installation:
         self.report = report
         self.policies = {"g1": BASELINE}
         self.moves: list[Moved] = []
+        self.away: list[Away] = []
         self.freshness: list[tuple[float, float]] = []
         self.store = connect(cluster.redis.url, NAMESPACE)
         servers = {"broker": cluster.broker.address, "redis": cluster.redis.url, "namespace": NAMESPACE}
@@ -87,6 +88,16 @@ class Installation:
                     return False
 
         await self.until(ready, "the searcher did not become ready")
+
+    async def kill_searcher(self) -> None:
+        """SIGKILL the searcher process, start another in its place and wait until it answers."""
+        assert self._serving is not None
+        since = time.monotonic()
+        self._serving.kill()
+        await asyncio.to_thread(self._serving.wait)
+        await self.serve()
+        self.away.append(Away(since, time.monotonic(), "searcher"))
+        self.report(f"  searcher killed, {self.away[-1].to - since:.1f} s until another answered")
 
     def _searcher(self, port: int | None) -> subprocess.Popen[bytes]:
         with (self.cluster.folder / "serve.log").open("wb") as log:
@@ -225,10 +236,10 @@ class Installation:
         chosen = random_.sample(found, min(count, len(found)))
         return CaseSet(tuple(chosen), {"max_recall_drop": 0.5, "max_stale_share": 0.9})
 
-    def verdict(self, lost_power_at: Sequence[tuple[float, float]] = ()) -> Verdict:
+    def verdict(self) -> Verdict:
         """Judge all answers so far."""
         policies = {name: policy.id for name, policy in self.policies.items()}
-        return judge(self.asker.asked, self.traffic, policies, self.moves, lost_power_at)
+        return judge(self.asker.asked, self.traffic, policies, self.moves, self.away)
 
 
 @asynccontextmanager
