@@ -14,6 +14,7 @@ from tessera.cli.evidence import print_figures
 from tessera.cli.terminal import printable
 from tessera.generations.cutover import Move
 from tessera.generations.rebuild import ShardRebuild
+from tessera.index.analyzer import DEFAULT_ANALYZER
 
 _COLUMNS = ("state", "policy", "documents", "chunks", "uncovered", "shards", "note")
 
@@ -27,7 +28,7 @@ def print_generations(found: Sequence[Mapping[str, Any]], out: Console) -> None:
         progress = each["progress"]
         documents = f"{progress['documents']:,} of {progress['of']:,}" if progress else ""
         shards = f"{progress['shards_complete']} of {progress['shards']}" if progress else ""
-        cells = (each["policy"], documents, f"{each['chunks']:,}", f"{each['uncovered']:,}", shards)
+        cells = (_rules(each), documents, f"{each['chunks']:,}", f"{each['uncovered']:,}", shards)
         table.add_row(each["generation"], each["state"], *cells, printable(_note(each)))
     out.print(table)
 
@@ -103,11 +104,18 @@ def _print_evidence(generation: str, evidence: Mapping[str, Any] | None, out: Co
     print_figures(evidence["baseline"], generation, evidence["figures"], out)
 
 
+def _rules(found: Mapping[str, Any]) -> str:
+    """The policy, and the analyzer where it is not the usual one."""
+    analyzer = str(found["analyzer"]).partition("/")[0]
+    usual = analyzer.startswith(f"{DEFAULT_ANALYZER}@")
+    return str(found["policy"]) if usual else f"{found['policy']} {analyzer}"
+
+
 def _note(found: Mapping[str, Any]) -> str:
     notes = []
     if found["paused"]:
         notes.append("paused")
-    if found["rate"] is not None:
+    if found["rate"] is not None and found["state"] == "building":
         notes.append(f"at most {found['rate']:g} documents a second and shard")
     if found["hold"]:
         notes.append(f"held: {found['hold']}")

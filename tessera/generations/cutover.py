@@ -124,6 +124,8 @@ def _cutover_move(
         f"{serving.name} becomes retired: still written, kept to roll back to for "
         f"{_retention(operator, retention_s)}",
     ]
+    if serving.contract.analyzer != candidate.contract.analyzer:
+        changes.append(f"analyzer {serving.contract.analyzer} becomes {candidate.contract.analyzer}")
     if registry.previous is not None:
         changes.append(f"{registry.previous.generation} can no longer be rolled back to")
     checks = cutover_checks(situation, candidate, operator.settings)

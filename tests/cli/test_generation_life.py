@@ -74,6 +74,8 @@ def test_from_creation_to_contraction(tmp_path: Path) -> None:
         assert "g2 is gated until" in compared
 
         plan = generation(up, "cutover", "g2", "--dry-run")
+        assert any(change.startswith("analyzer words@1/") for change in plan["changes"])
+        assert "english@1" in told(up, "list")
         assert (plan["done"], plan["allowed"]) == (False, True)
         done = told(up, "cutover", "g2", "--retention", "0s")
         assert "done: release r2 serves g2, read back" in done
