@@ -21,6 +21,7 @@ _SEPARATOR = re.compile(r"\n[ \t\r\n]*\n")
 """A block's last line end and the blank lines after it. It begins with a literal, so it is found fast."""
 
 _HEADING_BLOCK = re.compile(r"(?:#{1,6}[ \t]++\S[^\n]*+\n)*+#{1,6}[ \t]++\S[^\n]*+")
+_HEADING_LINE = re.compile(r"^\ufeff?#{1,6}[ \t]+(\S[^\n]*)", re.MULTILINE)
 _HEADING = re.compile(r"(#{1,6})[ \t]+([^\n]*)")
 
 
@@ -60,6 +61,11 @@ def opened(headings: Headings, text: str, start: int, end: int) -> Iterator[tupl
         level = len(match[1])
         headings = (*(heading for heading in headings if heading[0] < level), (level, _title(match[2])))
         yield match.start(), headings
+
+
+def heading_titles(text: str) -> set[str]:
+    """The texts of those lines of ``text`` that are ATX headings, whatever stands around them."""
+    return {_title(match[1]) for match in _HEADING_LINE.finditer(text)} if "#" in text else set()
 
 
 def heading_path(headings: Headings) -> tuple[str, ...]:

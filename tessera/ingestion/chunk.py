@@ -16,6 +16,7 @@ class Chunk(NamedTuple):
     ``start_line``/``end_line`` 1-based, inclusive. ``headings`` is the path of enclosing headings, its own
     included, outermost first (in runner logs: the title of the group). ``start_token``/``end_token`` are
     half-open indices into the source's token sequence, None until a policy with a tokenizer sets them.
+    ``context``, where a policy gives one, is indexed with the chunk and is no part of its text.
     """
 
     id: str
@@ -27,6 +28,7 @@ class Chunk(NamedTuple):
     headings: tuple[str, ...] = ()
     start_token: int | None = None
     end_token: int | None = None
+    context: str = ""
 
 
 Span = tuple[int, int, int, int, tuple[str, ...]]
@@ -78,6 +80,7 @@ def build_chunks(
                 headings,
                 start_token,
                 end_token,
+                "",
             ),
         )
         for (start, end, start_line, end_line, headings), (start_token, end_token), ordinal in zip(

@@ -11,10 +11,14 @@ from tessera.errors import PolicyError
 from tessera.policies.policy import ChunkPolicy, TextPolicy
 
 _WINDOW_200: Final = TextPolicy("window", size=200, overlap=20)
+_SENTENCE: Final = TextPolicy("sentence", size=150, overlap=100)
+"""Every passage of up to about a hundred words is whole in some chunk, and a chunk is still short enough for
+its words to say what it is about: see `bench/chunking_evaluation`."""
 
 BUILT_IN: Final = {
     "paragraph": ChunkPolicy("paragraph"),
     "window-200": ChunkPolicy("window-200", documents=_WINDOW_200, run_logs=_WINDOW_200),
+    "sentence": ChunkPolicy("sentence", documents=_SENTENCE),
 }
 """The policies that can be named instead of a file."""
 

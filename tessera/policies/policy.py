@@ -21,24 +21,34 @@ from tessera.ingestion import (
     lf_lines,
     parse_messages,
     parse_paragraphs,
+    parse_sentences,
     parse_windows,
 )
+from tessera.policies.context import heading_context, tokens_of, with_heading_contexts
 from tessera.policies.windows import token_windows
 from tessera.policies.words import word_starts
 
-PARSERS: Final = ("paragraph", "runner", "window")
+PARSERS: Final = ("paragraph", "runner", "window", "sentence")
+SIZED: Final = ("window", "sentence")
+"""Parsers that know a size; the others cut where the text has borders."""
+
+CONTEXTUAL: Final = ("paragraph", "sentence")
+"""Parsers that leave room for parent context: a window is as large as its size says."""
+
 REVISIONS: Final = {
     "paragraph": "paragraph@1",
     "runner": "runner@1",
     "window": "window@1",
+    "sentence": "sentence@1",
     "none": "none@1",
+    "headings": "headings@1",
 }
 """What a parser and a treatment of parent context are called in a policy's identity.
 
 A new number where the cut changes: without it chunks of two rules would share one identity.
 """
 
-_CHOICES: Final = {"parser": PARSERS, "parent_context": ("none",), "tokenizer": ("words@1",)}
+_CHOICES: Final = {"parser": PARSERS, "parent_context": ("none", "headings"), "tokenizer": ("words@1",)}
 _BEGINNING: Final = Resume.begin()
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TABLES: Final = {
@@ -53,7 +63,8 @@ _TABLES: Final = {
 class TextPolicy:
     """How the texts of some media types are cut.
 
-    ``size`` is an upper bound in tokens, None unbounded; ``overlap`` is in tokens.
+    ``size`` is an upper bound in tokens, None unbounded, that the parent context counts against; ``overlap``
+    is in tokens.
     """
 
     parser: str = "paragraph"
@@ -71,12 +82,28 @@ class TextPolicy:
         if self.size is not None:
             _check_count("size", self.size, 1)
         _check_count("overlap", self.overlap, 0)
-        if self.size is not None and self.parser != "window":
+        if self.size is not None and self.parser not in SIZED:
             raise PolicyError(f"size is {self.size}; parser {self.parser!r} knows no size, leave it out")
+        if self.parent_context != "none" and self.parser not in CONTEXTUAL:
+            raise PolicyError(
+                f"parent_context is {self.parent_context!r}; parser {self.parser!r} has none, it goes with "
+                f"{' and '.join(CONTEXTUAL)}"
+            )
         if self.overlap >= (self.size or 1):
             raise PolicyError(
                 f"overlap is {self.overlap}; it must be less than size, and 0 where size is left out"
             )
+
+    @property
+    def context_limit(self) -> int | None:
+        """Tokens that a chunk's context may have: half its size, for the text comes first; None: no bound."""
+        return None if self.size is None else self.size // 2
+
+    def reserve(self, headings: tuple[str, ...]) -> int:
+        """Tokens that the context of a chunk under these headings may take."""
+        if self.parent_context == "none" or not headings:
+            return 0
+        return tokens_of(heading_context(headings, (), self.context_limit))
 
     def canonical(self) -> dict[str, Any]:
         """Return the JSON values that identify it, defaults filled in and revisions in."""
@@ -92,11 +119,17 @@ def _check_count(key: str, value: object, least: int) -> None:
         raise PolicyError(f"{key} is {value!r}; it must be a whole number from {least} on")
 
 
-def _parse(rule: TextPolicy, lines: str, begin: Resume, token_starts: npt.NDArray[np.int64]) -> Parse:
+def _parse(
+    rule: TextPolicy, lines: str, begin: Resume, token_starts: npt.NDArray[np.int64], *, is_log: bool
+) -> Parse:
     if rule.parser == "runner":
         return parse_messages(lines, begin)
     if rule.parser == "paragraph":
         return parse_paragraphs(lines, begin)
+    if rule.parser == "sentence":
+        return parse_sentences(
+            lines, begin, token_starts, rule.size, rule.overlap, rule.reserve, lines=is_log
+        )
     tokens = len(token_starts)
     return parse_windows(
         lines, begin, token_starts, token_windows(tokens, rule.size or tokens + 1, rule.overlap)
@@ -174,9 +207,11 @@ class ChunkPolicy:
         rule = self.for_media_type(media_type)
         lines = text if is_log or _TABLES[media_type] != "documents" else lf_lines(text)
         starts = word_starts(text)
-        spans, place, end = _parse(rule, lines, begin, starts)
+        spans, place, end = _parse(rule, lines, begin, starts, is_log=_TABLES[media_type] != "documents")
         borders = [border for span in spans for border in span[:2]]
         borders += [place.start - begin.start, end.start - begin.start]
         tokens: list[int] = (starts.searchsorted(borders) + begin.start_token).tolist()
         chunks = build_chunks(text, spans, stem, begin, zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
+        if rule.parent_context == "headings":
+            chunks = with_heading_contexts(chunks, rule.context_limit)
         return Cut(chunks, replace(place, start_token=tokens[-2]), replace(end, start_token=tokens[-1]))

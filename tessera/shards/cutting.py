@@ -147,5 +147,5 @@ def entries(chunks: Iterable[Chunk], text: str, begin: Resume, start_byte: int) 
             chunk.start_token or 0,
             chunk.end_token or 0,
             chunk.headings,
-            chunk.text,
+            f"{chunk.context}\n{chunk.text}" if chunk.context else chunk.text,
         )

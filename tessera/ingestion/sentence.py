@@ -1,0 +1,196 @@
+"""Parser ``sentence``: whole sentences packed up to a size, each chunk beginning some sentences back.
+
+A sentence ends at a full stop, question or exclamation mark with the closing quotes and brackets behind it,
+before white space; at a blank line; and at a line end where that line or the next one stands by itself: a
+heading, list item, quote, table row, fence or rule. Soft-wrapped lines go on. A full stop ends nothing
+behind an initial or a title (``J. Smith``, ``Dr. Smith``), nor before a lower-case letter. In logs each line
+end ends a sentence, so that what was said stays said when the log grows.
+
+The rule is a plain reading of text: it knows nothing of fences, nor of any language beyond these marks.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ingestion.blocks import heading_path
+from tessera.ingestion.chunk import Parse
+from tessera.ingestion.lines import BLANKS
+from tessera.ingestion.outline import Outline, nothing, parsed
+from tessera.ingestion.resume import Resume
+
+Span = tuple[int, int]
+Reserve = Callable[[tuple[str, ...]], int]
+
+_BLANK: Final = BLANKS + "\n"
+
+# A run of marks is looked at once, from its first mark on: else a line of a million dots takes for ever.
+_STOP: Final = r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+(?=[ \t\r\n]) | [。！？]++[”’」』）]*+"""
+
+_LOG_END: Final = re.compile(rf"{_STOP} | \n", re.VERBOSE)
+
+_END: Final = re.compile(
+    rf"""
+    ^\ufeff?[ \t]{{0,3}}(?:\#{{1,6}}[ \t]|\|)[^\n]*+\n        # a heading or a table row is one sentence
+  | {_STOP}
+  | \n(?=[ \t\r]*+\n)                                         # a blank line
+  | \n(?=[ \t]*+(?:[\#>|]|[-*+•][ \t]|\d{{1,9}}[.)][ \t]|```|~~~|={{3,}}|-{{3,}}|_{{3,}}))
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+
+_HEADING: Final = re.compile(r"\ufeff?[ \t]{0,3}#{1,6}[ \t]+\S[^\n]*")
+_LAST_WORD: Final = re.compile(r"(?:^|\W)([^\W\d_]+(?:\.[^\W\d_]+)*)$")
+_TITLES: Final = frozenset("mr mrs ms dr prof st vs cf fig e.g i.e".split())  # noqa: SIM905 - read as a line
+_BACK: Final = 12
+"""Characters looked back for an initial or a title: longer than any of them."""
+
+
+def sentence_spans(text: str, *, lines: bool = False) -> list[Span]:
+    """Half-open spans of the sentences of ``text``, rising and disjoint, without the blank space around.
+
+    Every character with content is in one; the indentation of a sentence's first line is, too. ``lines``:
+    each line end ends a sentence, as in a log.
+    """
+    ends = [match.end() for match in (_LOG_END if lines else _END).finditer(text) if _is_end(text, match)]
+    spans = []
+    for start, end in pairwise([0, *ends, len(text)]):
+        piece = text[start:end]
+        content = piece.lstrip(_BLANK)
+        if content:
+            first = end - len(content)
+            line = text.rfind("\n", start, first) + 1
+            begins_line = line > 0 or start == 0 or text[start - 1] == "\n"
+            spans.append((max(line, start) if begins_line else first, start + len(piece.rstrip(_BLANK))))
+    return spans
+
+
+def _is_end(text: str, match: re.Match[str]) -> bool:
+    """Whether a match ends a sentence: a full stop by itself may stand behind an initial or a title."""
+    start, end = match.span()
+    if text[start] != "." or end - start != 1:
+        return True
+    following = text[end : end + _BACK].lstrip(" \t")[:1]
+    if following.islower():
+        return False
+    word = _LAST_WORD.search(text, max(0, start - _BACK), start)
+    return word is None or not (len(word[1]) == 1 or word[1].lower() in _TITLES)
+
+
+def parse_sentences(
+    text: str,
+    begin: Resume,
+    token_starts: npt.NDArray[np.int64],
+    size: int | None,
+    overlap: int,
+    reserve: Reserve,
+    *,
+    lines: bool = False,
+) -> Parse:
+    """Pack the sentences of ``text``, the source from ``begin`` on, whose lines end at LF.
+
+    A chunk has at most ``size`` tokens, less what ``reserve`` says its headings take beside it; a longer
+    sentence is cut before a token. The next chunk begins up to ``overlap`` tokens of whole sentences back,
+    and never inside its predecessor only. A heading leads what follows: no chunk ends with one that has
+    content behind it, unless both are too long for one, and it begins a new chunk where the one before is
+    half full.
+    """
+    outline = Outline(text, begin)
+    if not outline.starts:
+        return nothing(text, begin)
+    packing = _Packing(text, outline, token_starts, size or len(token_starts) + 1, overlap, reserve, lines)
+    return parsed(text, begin, outline, packing.bounds())
+
+
+class _Packing:
+    """Sentences on their way into chunks. ``units`` are sentences, or pieces of those that are too long."""
+
+    def __init__(
+        self,
+        text: str,
+        outline: Outline,
+        token_starts: npt.NDArray[np.int64],
+        size: int,
+        overlap: int,
+        reserve: Reserve,
+        lines: bool,
+    ) -> None:
+        self._outline, self._size, self._overlap, self._reserve = outline, size, overlap, reserve
+        self._end = len(text)
+        self.units: list[Span] = []
+        self._tokens: list[int] = []
+        self._leads: list[bool] = []
+        borders = token_starts.tolist()
+        for start, end in sentence_spans(text, lines=lines):
+            is_heading = not lines and _HEADING.fullmatch(text, start, end) is not None
+            self._add(text, start, end, borders, is_heading)
+        # Tokens before each unit.
+        self._before = list(accumulate(self._tokens, initial=0))
+
+    def _add(self, text: str, start: int, end: int, borders: Sequence[int], is_heading: bool) -> None:
+        first, after = bisect_left(borders, start), bisect_left(borders, end)
+        room = self._room(start, is_heading) if after - first > self._size // 2 else self._size
+        for token in range(first, max(after, first + 1), room):
+            begins = borders[token] if token > first else start
+            following = token + room
+            stops = borders[following] if following < after else end
+            self.units.append((begins, begins + len(text[begins:stops].rstrip(_BLANK))))
+            self._tokens.append(min(following, after) - token)
+            self._leads.append(is_heading)
+
+    def _room(self, start: int, is_heading: bool) -> int:
+        """Tokens that a chunk beginning there may have, one at least; a heading it begins with is its own."""
+        outline = self._outline
+        path = heading_path(outline.before(start)) if is_heading else outline.path(start, self._end)
+        return max(1, self._size - self._reserve(path))
+
+    def _room_from(self, unit: int) -> int:
+        return self._room(self.units[unit][0], self._leads[unit])
+
+    def bounds(self) -> list[Span]:
+        """Start and end of each chunk in the text."""
+        bounds = []
+        first = done = 0
+        while done < len(self.units):
+            after = self._filled(first, done)
+            bounds.append((self.units[first][0], self.units[after - 1][1]))
+            first, done = self._next(first, after), after
+        return bounds
+
+    def _filled(self, first: int, done: int) -> int:
+        """The unit behind the chunk that begins with ``first`` and holds more than those before ``done``."""
+        room = self._room_from(first)
+        after = done + 1
+        while after < len(self.units) and self._count(first, after + 1) <= room:
+            if self._leads[after] and not self._leads[after - 1] and 2 * self._count(first, after) >= room:
+                return after
+            after += 1
+        if after == len(self.units):
+            return after
+        content = after
+        while content > done and self._leads[content - 1]:
+            content -= 1
+        return content if content > max(done, first) else after
+
+    def _next(self, first: int, after: int) -> int:
+        """Where the chunk begins that goes on at ``after``: up to the overlap back, in the same section."""
+        start = after
+        while (
+            after < len(self.units)
+            and start - 1 > first
+            and not self._leads[start]
+            and self._count(start - 1, after) <= self._overlap
+            and self._count(start - 1, after + 1) <= self._room_from(start - 1)
+        ):
+            start -= 1
+        return start
+
+    def _count(self, first: int, after: int) -> int:
+        return self._before[after] - self._before[first]

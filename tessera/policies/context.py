@@ -1,0 +1,36 @@
+"""Parent context ``headings``: what is indexed beside a chunk's text, so that it is found by its section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tessera.ingestion import Chunk, heading_titles
+from tessera.policies.words import word_starts
+
+SEPARATOR: Final = " > "
+
+
+def heading_context(path: Sequence[str], own: Iterable[str], limit: int | None) -> str:
+    """The enclosing headings but for the chunk's own, outermost first, joined by ``" > "``.
+
+    Where they have more than ``limit`` tokens, the innermost that fit; ``None``: no limit.
+    """
+    left_out = set(own)
+    titles = [title for title in path if title not in left_out]
+    while titles and limit is not None and tokens_of(SEPARATOR.join(titles)) > limit:
+        del titles[0]
+    return SEPARATOR.join(titles)
+
+
+def with_heading_contexts(chunks: Iterable[Chunk], limit: int | None) -> list[Chunk]:
+    """The chunks, each with the context of its headings."""
+    return [
+        chunk._replace(context=heading_context(chunk.headings, heading_titles(chunk.text), limit))
+        for chunk in chunks
+    ]
+
+
+def tokens_of(text: str) -> int:
+    """Tokens of ``words@1``."""
+    return len(word_starts(text))
