@@ -14,7 +14,7 @@ import typer
 from tessera.cli.lives import print_generation, print_generations, print_move, print_rebuild
 from tessera.cli.servers import opened_store
 from tessera.cli.terminal import console, print_json, printable, progress
-from tessera.errors import RefusedError, SettingsError
+from tessera.errors import PolicyError, RefusedError, SettingsError
 from tessera.generations import contraction
 from tessera.generations import cutover as moves
 from tessera.generations.bootstrap import read_registry
@@ -69,7 +69,10 @@ def create(
     as_json: bool,
 ) -> None:
     """Create a generation and tell its name."""
-    chosen = load_policy(policy)
+    try:
+        chosen = load_policy(policy)
+    except PolicyError as error:
+        raise PolicyError(f"--policy: {error}: give a built-in name or a TOML file that is one") from None
     generation = operated(flags, config, lambda operator: operator.create(chosen, name, rate, analyzer))
     _tell(
         generation,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from tessera.errors import RefusedError, UnavailableError
@@ -21,7 +22,7 @@ from tessera.generations.checks import (
     shard_checks,
     waived,
 )
-from tessera.generations.operations import Operator
+from tessera.generations.operations import MAX_SKEW_S, Operator
 from tessera.generations.readers import live_readers
 from tessera.generations.registry import Generation, Registry, Waiver
 from tessera.generations.transitions import known, next_release
@@ -112,6 +113,7 @@ def _cutover_move(
 ) -> Move:
     registry = situation.registry
     serving = registry.serving
+    _require_time(registry, situation.now_ms, retention_s)
     chunks = {
         name: sum(source.chunks.get(name, 0) for source in situation.index.sources.values())
         for name in (serving.name, candidate.name)
@@ -131,6 +133,19 @@ def _cutover_move(
     checks = cutover_checks(situation, candidate, operator.settings)
     allowed = candidate.state in ("ready", "gated")
     return Move(registry.release, to_release, tuple(checks), tuple(changes) if allowed else ())
+
+
+def _require_time(registry: Registry, now_ms: int, retention_s: int | None) -> None:
+    """Refuse a clock behind the control log: retention counted from it would be over early, and evidence that
+    has expired would hold. A retention that is given is an operator's word that the clock is right now."""
+    if retention_s is None and now_ms < registry.last_step_ms - MAX_SKEW_S * 1000:
+        at = datetime.fromtimestamp(registry.last_step_ms / 1000, UTC).isoformat(timespec="seconds")
+        raise RefusedError(
+            "clock",
+            f"a step was recorded at {at}, which is {(registry.last_step_ms - now_ms) / 1000:,.0f} s ahead "
+            "of the clock of this machine",
+            "set the clock; or where that step's was wrong, say how long to keep what serves: --retention",
+        )
 
 
 async def _rollback_move(operator: Operator, registry: Registry) -> Move:

@@ -151,6 +151,11 @@ class Registry:
         return tuple(sorted(n for n, g in self.generations.items() if g.state in WRITTEN))
 
     @property
+    def last_step_ms(self) -> int:
+        """The latest time that a step was recorded at, Unix milliseconds; 0 for none."""
+        return max((step.at_ms for each in self.generations.values() for step in each.steps), default=0)
+
+    @property
     def serving(self) -> Generation:
         """The generation that the release names."""
         return self.generations[self.release.generation]

@@ -242,14 +242,16 @@ class ShardWriter:
         loaded = await load_drafts(self._store, self.head, assembled.arrivals, self.catalog, self.limits)
         failpoint("batch.loaded")
         plan = Plan(poison=assembled.poison)
-        await asyncio.to_thread(self._build, plan, assembled, loaded, records[-1].offset)
+        await asyncio.to_thread(self._build, plan, assembled, loaded, records)
         failpoint("batch.built")
         return plan
 
-    def _build(self, plan: Plan, assembled: Assembled, loaded: Loaded, applied: int) -> None:
+    def _build(self, plan: Plan, assembled: Assembled, loaded: Loaded, records: Sequence[Record]) -> None:
+        # Not earlier than the records: a clock that jumped back must not have deletes forgotten too soon.
+        now_ms = max(self.now_ms(), *(record.timestamp_ms for record in records))
         with pure_work():
             apply_changes(assembled.arrivals, loaded, plan)
-            build_plan(plan, loaded, self.head, self.generations, applied, self.now_ms())
+            build_plan(plan, loaded, self.head, self.generations, records[-1].offset, now_ms)
             plan_parts(plan, assembled)
 
     async def _commit(self, plan: Plan, records: Sequence[Record], duplicates: int) -> None:

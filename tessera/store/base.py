@@ -156,7 +156,7 @@ class Commit:
     ``standings``, where given, replaces all of the head's, and its keys become the live generations: to adopt
     a generation or to give one up is a commit that changes the keys, and names no ``generations`` and no
     ``applied`` (ValueError). A new generation begins empty; one given up keeps its segments until
-    :meth:`ShardStore.contract_step`, and cannot be adopted again before.
+    :meth:`ShardStore.contract_step`, and is never adopted again.
     """
 
     shard: ShardId
@@ -296,8 +296,9 @@ class ShardStore(Protocol):
     async def contract_step(self, shard: ShardId, fence: int, generation: str, limit: int) -> int:
         """Remove at most ``limit`` segments of a generation given up; with the last, tombstones and counters.
 
-        Returns how many segments are left; 0 once nothing of it is left, also when asked again. FencedError,
-        or SequenceError where the generation is live.
+        Returns how many segments are left; 0 once nothing of it is left, also when asked again: from then on
+        the shard refuses to adopt it, even if it never had. FencedError, or SequenceError where the
+        generation is live.
         """
         ...
 

@@ -59,6 +59,7 @@ class _Shard:
     deadletters: dict[str, bytes] = field(default_factory=dict)
     outbox: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
 
 
 class MemoryStore:
@@ -180,6 +181,7 @@ class MemoryStore:
             state.blobs.pop(segment_blob(generation, segment), None)
         if not held.segments:
             state.generations.pop(generation, None)
+            state.removed.add(generation)
             state.counters = {
                 name: count
                 for name, count in state.counters.items()
@@ -199,6 +201,7 @@ class MemoryStore:
             blobs=kept,
             deadletters=old.deadletters,
             outbox=old.outbox,
+            removed=old.removed,
         )
         return self._known(shard)
 
@@ -305,6 +308,8 @@ class MemoryStore:
         shard, state, head = commit.shard, self._at(commit.shard), self._known(commit.shard)
         _require_head(head, commit)
         for name in sorted(set(commit.standings or ()) - set(head.live)):
+            if name in state.removed:
+                raise rules.removed(shard, name)
             if not state.generations.get(name, _Generation()).is_empty:
                 raise rules.left_over(shard, name)
         for name, delta in commit.generations.items():

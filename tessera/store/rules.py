@@ -248,6 +248,14 @@ def left_over(shard: ShardId, generation: str) -> SequenceError:
     )
 
 
+def removed(shard: ShardId, generation: str) -> SequenceError:
+    """A generation to adopt was removed from the shard, maybe before it had adopted it."""
+    return SequenceError(
+        f"shard {shard}, generation {generation}: it was removed, and what is removed is not adopted again: "
+        "claim the shard again, and follow the registry as it is now"
+    )
+
+
 def still_live(shard: ShardId, generation: str) -> SequenceError:
     """A generation to remove is live."""
     return SequenceError(

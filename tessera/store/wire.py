@@ -209,6 +209,7 @@ _REFUSED_COMMITS: Mapping[str, Callable[..., TesseraError | ValueError]] = {
     "ADOPTION": lambda commit, live: rules.adoption_not_alone(
         commit.shard, orjson.loads(live), commit.standings
     ),
+    "REMOVED": lambda commit, generation: rules.removed(commit.shard, generation),
     "LEFT_OVER": lambda commit, generation: rules.left_over(commit.shard, generation),
     "MOVED": lambda commit, held: rules.moved(commit.shard, held, commit.seq),
     "NOT_RISING": lambda commit, held: rules.not_rising(commit.shard, held, commit.applied),

@@ -100,7 +100,7 @@ def test_the_wait_ends_as_soon_as_nothing_is_left() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_served_or_held_is_not_removed() -> None:
+def test_contraction_of_what_is_served_or_held_is_refused() -> None:
     async def scenario() -> None:
         here = await cut_over()
         here.now += 60

@@ -38,10 +38,12 @@ def check(move: Move, name: str) -> Check:
     return next(each for each in move.checks if each.name == name)
 
 
-async def refusal(here: Installation, waiver: AskedWaiver | None = None) -> RefusedError:
+async def refusal(
+    here: Installation, waiver: AskedWaiver | None = None, retention_s: int | None = None
+) -> RefusedError:
     before = await here.registry()
     with pytest.raises(RefusedError) as refused:
-        await cutover(here.operator(), "g2", waiver)
+        await cutover(here.operator(), "g2", waiver, retention_s)
     assert (await here.registry()).release == before.release
     return refused.value
 
@@ -121,16 +123,36 @@ def test_a_clock_that_jumps_either_way_makes_evidence_and_waivers_worthless() ->
         await here.gated()
         for jump in (-3600, 2 * 3600):
             here.now += jump
-            assert (await refusal(here)).reason == "evidence"
+            assert (await refusal(here, retention_s=60)).reason == "evidence"
             here.now -= jump
         here.now += 2 * 3600
         await cutover(here.operator(), "g2", AskedWaiver("seen by ann", 60), retention_s=0)
         await rollback(here.operator())
         for jump in (-120, 61):
             here.now += jump
-            assert (await refusal(here)).reason == "evidence"
+            assert (await refusal(here, retention_s=60)).reason == "evidence"
             here.now -= jump
         await cutover(here.operator(), "g2")
+
+    asyncio.run(scenario())
+
+
+def test_a_clock_behind_the_control_log_cuts_nothing_over_on_evidence_that_has_expired() -> None:
+    async def scenario() -> None:
+        here = await Installation().open()
+        await here.gated(expires_at_ms=1_800_000_000_000 + 600_000)
+        here.now += 3600
+        await here.operator().hold("g2", "looked at again")
+        here.now -= 3300  # evidence would hold again, and retention be over fifty-five minutes early
+        error = await refusal(here)
+        assert error.reason == "clock"
+        assert "3,300 s ahead of the clock of this machine" in str(error)
+        assert "--retention" in str(error)
+        with pytest.raises(RefusedError, match="set the clock"):
+            await plan_cutover(here.operator(), "g2")
+        await cutover(here.operator(), "g2", retention_s=7200)
+        kept_until = (await here.registry()).generations["g1"].retain_until_ms
+        assert kept_until == round(here.now * 1000) + 7_200_000
 
     asyncio.run(scenario())
 

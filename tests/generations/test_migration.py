@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from bench.answers import Asked, Moved, judge
-from bench.chaos import CONTRACT_POINT, WORKER_POINTS, torment
+from bench.chaos import CONTRACT_POINT, DEATHS, WORKER_POINTS, torment
 from bench.installation import BASELINE, CANDIDATE, Plan
 from bench.traffic import Model, Original, Traffic, Version
 from tessera.events.change import Change
@@ -22,6 +22,9 @@ POLICIES = {"g1": BASELINE.id, "g2": CANDIDATE.id}
 HIT = ("handbook/a.md", 2, BASELINE.id, 0, 8, "marker1x")
 GOOD = Asked(1.0, 2.0, "marker1x", "", "r1", "g1", {str(SHARD): 1}, (HIT,))
 
+SURE_DEATHS = DEATHS - {"create at control.put", "rollback at control.published", "abandon at control.put"}
+"""Commands that die in a single life too."""
+
 
 @pytest.mark.servers
 @pytest.mark.timeout(280)
@@ -31,7 +34,7 @@ def test_a_migration_loses_nothing_and_mixes_nothing_while_all_that_takes_part_i
     damage = asyncio.run(torment(plan, lambda line: None, lives=1))
     assert (damage.faults, damage.lost) == ([], {}), (damage.verdict.told, damage.worker_logs[-4000:])
     assert set(damage.fired) >= {*WORKER_POINTS, CONTRACT_POINT}
-    assert {"create at control.published", f"contract at {CONTRACT_POINT}"} <= set(damage.deaths)
+    assert set(damage.deaths) >= SURE_DEATHS
     assert damage.verdict.refused.keys() == {"searcher", "store"}
     assert damage.bytes_cut > 0
     assert damage.verdict.markers_found > 100

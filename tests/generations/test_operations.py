@@ -60,7 +60,7 @@ def test_create_refuses_what_cannot_be(values: dict[str, Any], reason: str) -> N
     asyncio.run(scenario())
 
 
-def test_a_second_building_generation_waits_for_the_setting() -> None:
+def test_a_second_building_generation_is_refused_beyond_the_number_that_is_configured() -> None:
     async def scenario() -> None:
         here = await Installation().open()
         await here.operator().create(policy(5))

@@ -138,7 +138,7 @@ async def test_a_generation_given_up_is_no_longer_live_and_keeps_its_segments(ba
         await store.commit(follow(head, generations={"g2": GenerationDelta(3)}))
 
 
-async def test_what_was_given_up_is_not_adopted_again_before_it_is_removed(backend: Backend) -> None:
+async def test_what_was_given_up_is_never_adopted_again(backend: Backend) -> None:
     store = backend.store
     head = await given_up(store)
     again = follow(head, standings={"g1": DONE, "g2": DONE})
@@ -147,10 +147,10 @@ async def test_what_was_given_up_is_not_adopted_again_before_it_is_removed(backe
         await store.commit(again)
     assert backend.dump() == before
     assert await store.contract_step(SHARD, head.fence, "g2", 100) == 0
-    await store.commit(again)
-    manifest = await store.manifest(SHARD, "g2")
-    assert manifest is not None
-    assert (manifest.segments, manifest.next_tombstone) == ({}, 0)
+    before = backend.dump()
+    with pytest.raises(SequenceError, match="generation g2: it was removed"):
+        await store.commit(again)
+    assert backend.dump() == before
 
 
 async def test_trimmed_tombstones_alone_keep_a_name_from_being_adopted_again(backend: Backend) -> None:
@@ -210,11 +210,16 @@ async def test_a_segment_whose_blob_is_gone_is_contracted_too(backend: Backend) 
     assert await store.contract_step(SHARD, head.fence, "g2", 9) == 0
 
 
-async def test_contracting_what_the_shard_never_had_changes_nothing(backend: Backend) -> None:
+async def test_contracting_what_the_shard_never_had_keeps_it_from_being_adopted(backend: Backend) -> None:
     head = await filled(backend.store)
-    before = backend.dump()
-    assert await backend.store.contract_step(SHARD, head.fence, "g9", 1) == 0
-    assert backend.dump() == before
+    for _ in range(2):
+        assert await backend.store.contract_step(SHARD, head.fence, "g9", 1) == 0
+    with pytest.raises(SequenceError, match="generation g9: it was removed"):
+        await backend.store.commit(follow(head, standings={**head.standings, "g9": DONE}))
+    assert await backend.store.head(SHARD) == head
+    cleared = await backend.store.clear(SHARD)
+    with pytest.raises(SequenceError, match="generation g9: it was removed"):
+        await backend.store.commit(follow(cleared, standings={**cleared.standings, "g9": DONE}))
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,14 @@ local function check_head(head)
   end
 end
 
--- A generation that was given up and not removed yet would come back with its old segments.
+-- A generation that was given up and not removed yet would come back with its old segments, one that is
+-- removed behind the back of whoever was told so.
 local function check_adopted(head)
   local live = live_of(head)
   for _, new in ipairs(plan.standings and plan.standings.of or {}) do
+    if not live[new.name] and redis.call('HEXISTS', HEAD, 'removed:' .. new.name) == 1 then
+      return {'REMOVED', new.name}
+    end
     if not live[new.name] and (redis.call('EXISTS', new.segments_key, new.tombstones_key) > 0
         or redis.call('HEXISTS', HEAD, 'trimmed:' .. new.name) == 1) then
       return {'LEFT_OVER', new.name}

@@ -1,4 +1,5 @@
--- Remove some segments of a generation that is not live; with the last one, all else that is of it.
+-- Remove some segments of a generation that is not live; with the last one, all else that is of it: from then
+-- on the shard refuses to adopt it.
 -- KEYS: head, segments, tombstones, counters, the blobs of the segments to remove.
 -- ARGV: format, fence, generation, how counters of it begin (two), ids of the segments to remove.
 -- Returns {'OK', how many segments are left}.
@@ -39,6 +40,7 @@ local left = redis.call('HLEN', KEYS[2])
 if left == 0 then
   redis.call('UNLINK', KEYS[3])
   redis.call('HDEL', KEYS[1], 'trimmed:' .. ARGV[3])
+  redis.call('HSET', KEYS[1], 'removed:' .. ARGV[3], '1')
   remove_counters()
 end
 return {'OK', left}
