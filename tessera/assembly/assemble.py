@@ -1,0 +1,161 @@
+"""From hits to a context within a budget. All of it is pure.
+
+``joined@1`` takes hits in their order until the next would pass the budget; chunks of one document that touch
+or overlap, or have nothing but blank space between them, become one piece, and what they share counts once.
+
+``sentences@1`` takes sentences. One is worth the mean score of all chunks that hold it, those that are no
+hits counting nothing: overlapping chunks vote, and a sentence amid what answers stands above one at its edge.
+The best are taken first, ties in the order of the text, while they are worth ``floor`` of the best one and
+until the next would pass the budget; neighbours become one piece.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.assembly.assembly import Assembly
+from tessera.assembly.passage import Context, Passage, Piece
+from tessera.ingestion import sentence_spans
+
+Span = tuple[int, int]
+Measure = Callable[[str], int]
+Others = Mapping[str, Sequence[Span]]
+
+_BLANK = " \t\r\n"
+
+
+def assemble(
+    assembly: Assembly,
+    passages: Sequence[Passage],
+    budget: int,
+    measure: Measure,
+    others: Others | None = None,
+) -> Context:
+    """The context made of ``passages``, the best first, that measures ``budget`` at most.
+
+    ``measure`` says what a text takes of the budget: its tokens, or its characters. ``others`` are spans of
+    further chunks of the passages' documents, which assembly by sentences needs to know who holds a sentence.
+    ValueError where ``budget`` is less than 1.
+    """
+    if budget < 1:
+        raise ValueError(f"a budget is 1 or more, not {budget}")
+    hits = passages[: assembly.hits]
+    if assembly.name == "joined":
+        candidates = [_Candidate(hit.key, hit.start, hit.end, hit.score) for hit in hits]
+    else:
+        candidates = _sentences(hits, others or {})
+    floor = assembly.floor * max((each.worth for each in candidates), default=0.0)
+    texts = _Texts(hits)
+    taken = _taken([each for each in candidates if each.worth >= floor], budget, measure, texts)
+    pieces = _pieces(taken, hits, texts)
+    if assembly.order == "score":
+        pieces.sort(key=lambda piece: (-piece.score, piece.key, piece.start))
+    inside = {uid for piece in pieces for uid in piece.uids}
+    return Context(
+        tuple(pieces),
+        sum(measure(piece.text) for piece in pieces),
+        budget,
+        tuple(hit.uid for hit in hits if hit.uid not in inside),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A span of a document that may go into the context, and what it is worth."""
+
+    key: str
+    start: int
+    end: int
+    worth: float
+
+
+class _Texts:
+    """The texts of documents, as far as hits hold them."""
+
+    def __init__(self, hits: Iterable[Passage]) -> None:
+        self._hits: dict[str, list[Passage]] = defaultdict(list)
+        for hit in sorted(hits, key=lambda hit: (hit.key, hit.start)):
+            self._hits[hit.key].append(hit)
+
+    def joins(self, key: str, before: int, after: int) -> bool:
+        """Whether only blank space, known from some hit, is between two offsets; True where they touch."""
+        return before >= after or self.read(key, before, after, "x").strip(_BLANK) == ""
+
+    def read(self, key: str, start: int, end: int, missing: str = "") -> str:
+        """The text from ``start`` to ``end``; ``missing`` stands for each stretch that no hit holds."""
+        parts, at = [], start
+        for hit in self._hits[key]:
+            held = hit.text + hit.after
+            if hit.start + len(held) <= at:
+                continue
+            if hit.start >= end:
+                break
+            if hit.start > at:
+                parts.append(missing)
+                at = hit.start
+            parts.append(held[at - hit.start : end - hit.start])
+            at = min(hit.start + len(held), end)
+        if at < end:
+            parts.append(missing)
+        return "".join(parts)
+
+
+def _sentences(hits: Sequence[Passage], others: Others) -> list[_Candidate]:
+    """The sentences of the hits, best first; ties by the document's best hit, then in the order of the text."""
+    votes: dict[tuple[str, int, int], float] = defaultdict(float)
+    for hit in hits:
+        for start, end in sentence_spans(hit.text):
+            votes[hit.key, hit.start + start, hit.start + end] += hit.score
+    spans: dict[str, list[Span]] = {key: list(found) for key, found in others.items()}
+    for hit in hits:
+        spans.setdefault(hit.key, []).append((hit.start, hit.end))
+    rank = {key: number for number, key in enumerate(dict.fromkeys(hit.key for hit in hits))}
+    candidates = [
+        _Candidate(key, start, end, score / _holders(spans[key], start, end))
+        for (key, start, end), score in votes.items()
+    ]
+    return sorted(candidates, key=lambda each: (-each.worth, rank[each.key], each.start))
+
+
+def _holders(spans: Iterable[Span], start: int, end: int) -> int:
+    return sum(first <= start and end <= last for first, last in set(spans))
+
+
+def _taken(
+    candidates: Iterable[_Candidate], budget: int, measure: Measure, texts: _Texts
+) -> dict[str, list[Span]]:
+    """Spans of documents, joined and rising, of the candidates taken until the next passes the budget."""
+    taken: dict[str, list[Span]] = {}
+    used = 0
+    for each in candidates:
+        before = taken.get(each.key, [])
+        joined = _joined([*before, (each.start, each.end)], each.key, texts)
+        after = used + sum(measure(texts.read(each.key, *span)) for span in joined if span not in before)
+        after -= sum(measure(texts.read(each.key, *span)) for span in before if span not in joined)
+        if after > budget:
+            break
+        taken[each.key], used = joined, after
+    return taken
+
+
+def _joined(spans: Iterable[Span], key: str, texts: _Texts) -> list[Span]:
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and texts.joins(key, joined[-1][1], start):
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _pieces(taken: Mapping[str, Sequence[Span]], hits: Sequence[Passage], texts: _Texts) -> list[Piece]:
+    """Documents by their best hit, each in the order of its text."""
+    pieces = []
+    for key in dict.fromkeys(hit.key for hit in hits if hit.key in taken):
+        for start, end in taken[key]:
+            held = [hit for hit in hits if hit.key == key and hit.start < end and start < hit.end]
+            text = texts.read(key, start, end)
+            pieces.append(Piece(key, start, end, text, tuple(hit.uid for hit in held), held[0].score))
+    return pieces

@@ -1,0 +1,88 @@
+"""Assemblies by version: how hits become a context, as a release carries it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tessera.errors import CorruptionError, SettingsError
+
+Order = Literal["source", "score"]
+
+_KNOWN: Final = {"joined": 1, "sentences": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """How a context is made of hits (:mod:`tessera.assembly.assemble`), by name and revision.
+
+    ``hits`` is how many are looked at; ``floor`` the share of the best score below which nothing is taken.
+    ``order`` is that of the pieces: ``source``, documents by their best hit and each in the order of its
+    text, or ``score``.
+    """
+
+    name: str
+    revision: int
+    hits: int
+    floor: float
+    order: Order = "source"
+
+    def __post_init__(self) -> None:
+        """CorruptionError where this build does not know how to assemble so."""
+        if _KNOWN.get(self.name) != self.revision:
+            known = ", ".join(f"{name} revision {revision}" for name, revision in _KNOWN.items())
+            raise CorruptionError(
+                f"assembly {self.name!r} revision {self.revision} is not known to this build: it knows "
+                f"{known}; serve this release with the build that made it"
+            )
+        if self.hits < 1 or not (math.isfinite(self.floor) and 0 <= self.floor <= 1):
+            raise CorruptionError(
+                f"assembly {self.id} needs hits >= 1 and 0 <= floor <= 1, not hits={self.hits}, "
+                f"floor={self.floor}"
+            )
+        if self.order not in ("source", "score"):
+            raise CorruptionError(f"assembly {self.id} has no order {self.order!r}: source or score")
+
+    @property
+    def id(self) -> str:
+        """``<name>@<revision>``."""
+        return f"{self.name}@{self.revision}"
+
+    def to_value(self) -> dict[str, Any]:
+        """The assembly as JSON values."""
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "hits": self.hits,
+            "floor": self.floor,
+            "order": self.order,
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> Assembly:
+        """The assembly of :meth:`to_value`; raises as looking up and converting do, and CorruptionError."""
+        return cls(
+            str(value["name"]),
+            int(value["revision"]),
+            int(value["hits"]),
+            float(value["floor"]),
+            value["order"],
+        )
+
+
+JOINED: Final = Assembly("joined", 1, hits=50, floor=0.0)
+SENTENCES: Final = Assembly("sentences", 1, hits=50, floor=0.45)
+"""The floor: with a lower one the budget is filled with what hardly answers, with a higher one evidence
+that shares few words with the question is missed (`bench/chunking_evaluation`)."""
+
+ASSEMBLIES: Final[Mapping[str, Assembly]] = {"joined": JOINED, "sentences": SENTENCES}
+"""Assemblies by the names that people give."""
+
+
+def assembly_named(name: str) -> Assembly:
+    """The assembly of this name; :class:`~tessera.errors.SettingsError` where there is none."""
+    if name not in ASSEMBLIES:
+        raise SettingsError(f"there is no assembly {name[:50]!r}; there are {', '.join(ASSEMBLIES)}")
+    return ASSEMBLIES[name]
