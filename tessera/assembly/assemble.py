@@ -5,8 +5,8 @@ or overlap, or have nothing but blank space between them, become one piece, and 
 
 ``sentences@1`` takes sentences. One is worth the mean score of all chunks that hold it, those that are no
 hits counting nothing: overlapping chunks vote, and a sentence amid what answers stands above one at its edge.
-The best are taken first, ties in the order of the text, while they are worth ``floor`` of the best one and
-until the next would pass the budget; neighbours become one piece.
+The best are taken first, ties in the order of the text, while they are worth enough of the best one (the
+more of the budget is used, the more) and until the next would pass the budget; neighbours become one piece.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ def assemble(
         candidates = [_Candidate(hit.key, hit.start, hit.end, hit.score) for hit in hits]
     else:
         candidates = _sentences(hits, others or {})
-    floor = assembly.floor * max((each.worth for each in candidates), default=0.0)
     texts = _Texts(hits)
-    taken = _taken([each for each in candidates if each.worth >= floor], budget, measure, texts)
+    taken = _taken(assembly, candidates, budget, measure, texts)
     pieces = _pieces(taken, hits, texts)
     if assembly.order == "score":
         pieces.sort(key=lambda piece: (-piece.score, piece.key, piece.start))
@@ -103,7 +102,7 @@ class _Texts:
 
 
 def _sentences(hits: Sequence[Passage], others: Others) -> list[_Candidate]:
-    """The sentences of the hits, best first; ties by the document's best hit, then in the order of the text."""
+    """The sentences of the hits, best first; ties by their document's best hit, then in its order."""
     votes: dict[tuple[str, int, int], float] = defaultdict(float)
     for hit in hits:
         for start, end in sentence_spans(hit.text):
@@ -124,12 +123,16 @@ def _holders(spans: Iterable[Span], start: int, end: int) -> int:
 
 
 def _taken(
-    candidates: Iterable[_Candidate], budget: int, measure: Measure, texts: _Texts
+    assembly: Assembly, candidates: Sequence[_Candidate], budget: int, measure: Measure, texts: _Texts
 ) -> dict[str, list[Span]]:
-    """Spans of documents, joined and rising, of the candidates taken until the next passes the budget."""
+    """Spans of documents, joined and rising, taken until one is worth too little or does not fit."""
     taken: dict[str, list[Span]] = {}
     used = 0
+    best = candidates[0].worth if candidates else 0.0
     for each in candidates:
+        share = assembly.floor + (assembly.ceiling - assembly.floor) * used / budget
+        if each.worth < share * best:
+            break
         before = taken.get(each.key, [])
         joined = _joined([*before, (each.start, each.end)], each.key, texts)
         after = used + sum(measure(texts.read(each.key, *span)) for span in joined if span not in before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -18,15 +17,16 @@ _KNOWN: Final = {"joined": 1, "sentences": 1}
 class Assembly:
     """How a context is made of hits (:mod:`tessera.assembly.assemble`), by name and revision.
 
-    ``hits`` is how many are looked at; ``floor`` the share of the best score below which nothing is taken.
-    ``order`` is that of the pieces: ``source``, documents by their best hit and each in the order of its
-    text, or ``score``.
+    ``hits`` is how many are looked at. What is taken must be worth a share of the best, ``floor`` in an empty
+    context, ``ceiling`` in a full one, in between as much more as the budget is used. ``order`` is that of
+    the pieces: ``source``, documents by their best hit and each in the order of its text, or ``score``.
     """
 
     name: str
     revision: int
     hits: int
     floor: float
+    ceiling: float
     order: Order = "source"
 
     def __post_init__(self) -> None:
@@ -37,10 +37,10 @@ class Assembly:
                 f"assembly {self.name!r} revision {self.revision} is not known to this build: it knows "
                 f"{known}; serve this release with the build that made it"
             )
-        if self.hits < 1 or not (math.isfinite(self.floor) and 0 <= self.floor <= 1):
+        if self.hits < 1 or not 0 <= self.floor <= self.ceiling <= 1:
             raise CorruptionError(
-                f"assembly {self.id} needs hits >= 1 and 0 <= floor <= 1, not hits={self.hits}, "
-                f"floor={self.floor}"
+                f"assembly {self.id} needs hits >= 1 and 0 <= floor <= ceiling <= 1, not hits={self.hits}, "
+                f"floor={self.floor}, ceiling={self.ceiling}"
             )
         if self.order not in ("source", "score"):
             raise CorruptionError(f"assembly {self.id} has no order {self.order!r}: source or score")
@@ -57,6 +57,7 @@ class Assembly:
             "revision": self.revision,
             "hits": self.hits,
             "floor": self.floor,
+            "ceiling": self.ceiling,
             "order": self.order,
         }
 
@@ -68,14 +69,15 @@ class Assembly:
             int(value["revision"]),
             int(value["hits"]),
             float(value["floor"]),
+            float(value["ceiling"]),
             value["order"],
         )
 
 
-JOINED: Final = Assembly("joined", 1, hits=50, floor=0.0)
-SENTENCES: Final = Assembly("sentences", 1, hits=50, floor=0.45)
-"""The floor: with a lower one the budget is filled with what hardly answers, with a higher one evidence
-that shares few words with the question is missed (`bench/chunking_evaluation`)."""
+JOINED: Final = Assembly("joined", 1, hits=50, floor=0.0, ceiling=0.0)
+SENTENCES: Final = Assembly("sentences", 1, hits=50, floor=0.2, ceiling=0.65)
+"""With lower shares a budget is filled with what hardly answers, with higher ones evidence that has few words
+in common with the question is missed; a large budget may hold more of both (`bench/chunking_evaluation`)."""
 
 ASSEMBLIES: Final[Mapping[str, Assembly]] = {"joined": JOINED, "sentences": SENTENCES}
 """Assemblies by the names that people give."""

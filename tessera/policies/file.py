@@ -11,9 +11,10 @@ from tessera.errors import PolicyError
 from tessera.policies.policy import ChunkPolicy, TextPolicy
 
 _WINDOW_200: Final = TextPolicy("window", size=200, overlap=20)
-_SENTENCE: Final = TextPolicy("sentence", size=150, overlap=100)
-"""Every passage of up to about a hundred words is whole in some chunk, and a chunk is still short enough for
-its words to say what it is about: see `bench/chunking_evaluation`."""
+_SENTENCE: Final = TextPolicy("sentence", size=130, overlap=90)
+"""Nearly every passage of up to ninety words is whole in some chunk, and a chunk is still short enough for
+its words to say what it is about (`bench/chunking_evaluation`)."""
+
 
 BUILT_IN: Final = {
     "paragraph": ChunkPolicy("paragraph"),

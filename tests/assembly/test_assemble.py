@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from tessera.errors import CorruptionError, SettingsError
 from tessera.policies import ChunkPolicy, TextPolicy, token_windows
 
 SOURCES = {
-    "h/a": "One two three. Four five six. Seven eight nine.\n\nTen eleven twelve. Thirteen fourteen fifteen.\n",
+    "h/a": "One two three. Four five six. Seven eight nine.\n\nTen eleven twelve. Thirteen fourteen.\n",
     "h/b": "# Alpha\n\nBeta gamma. Delta epsilon.\n\n# Zeta\n\nEta theta iota.\n",
 }
 SENTENCE_RULE = TextPolicy("sentence", size=6, overlap=3)
@@ -53,10 +54,8 @@ def passage(start: int, text: str, score: float, key: str = "h/a", after: str = 
 
 
 def test_neighbours_are_joined_and_what_chunks_share_counts_once() -> None:
-    first, second = (
-        passage(0, "One two. Three four.", 2.0),
-        passage(9, "Three four. Five six.", 1.0, after="\n\n"),
-    )
+    first = passage(0, "One two. Three four.", 2.0)
+    second = passage(9, "Three four. Five six.", 1.0, after="\n\n")
     third = passage(32, "Seven.", 0.5)
     context = assemble(JOINED, [first, second, third], 100, words)
     assert texts(context) == ["One two. Three four. Five six.\n\nSeven."]
@@ -66,13 +65,10 @@ def test_neighbours_are_joined_and_what_chunks_share_counts_once() -> None:
 
 
 def test_hits_are_taken_until_the_next_would_pass_the_budget() -> None:
-    found = [
-        passage(0, "One two.", 3.0),
-        passage(50, "Three four five six.", 2.0),
-        passage(90, "Seven.", 1.0),
-    ]
+    parts = ("One two.", "Three four five six.", "Seven.")
+    found = [passage(50 * number, text, 3.0 - number) for number, text in enumerate(parts)]
     context = assemble(JOINED, found, 5, words)
-    assert (texts(context), context.left_out) == (["One two."], ("h/a:50", "h/a:90"))
+    assert (texts(context), context.left_out) == (["One two."], ("h/a:50", "h/a:100"))
     assert context.utilization == 2 / 5
 
 
@@ -84,7 +80,7 @@ def test_pieces_stand_in_the_order_of_the_text_or_of_their_scores() -> None:
 
 def test_a_sentence_is_worth_the_mean_of_all_chunks_that_hold_it() -> None:
     found = [passage(0, "A one. B two.", 4.0), passage(7, "B two. C three.", 3.0)]
-    everything = replace(SENTENCES, floor=0.0)
+    everything = replace(SENTENCES, floor=0.0, ceiling=0.0)
     # A 4.0, B 3.5, C 3.0: the first two fit.
     assert texts(assemble(everything, found, 4, words)) == ["A one. B two."]
     # Another chunk that is no hit holds A as well and halves its worth: B and C come first.
@@ -94,8 +90,17 @@ def test_a_sentence_is_worth_the_mean_of_all_chunks_that_hold_it() -> None:
 
 def test_what_is_worth_less_than_the_floor_is_left_out() -> None:
     found = [passage(0, "A one.", 4.0), passage(50, "B two.", 1.9), passage(90, "C three.", 2.0)]
-    context = assemble(replace(SENTENCES, floor=0.5), found, 100, words)
+    context = assemble(replace(SENTENCES, floor=0.5, ceiling=0.5), found, 100, words)
     assert (texts(context), context.left_out) == (["A one.", "C three."], ("h/a:50",))
+
+
+def test_the_fuller_the_context_the_more_a_sentence_must_be_worth() -> None:
+    found = [passage(50 * number, f"W{number} x.", 4.0 - number) for number in range(4)]
+    rising = replace(SENTENCES, floor=0.0, ceiling=1.0)
+    # Worth 4, 3, 2, 1 of the best 4, with 0, 2, 4, 6 tokens used.
+    assert texts(assemble(rising, found, 8, words)) == ["W0 x.", "W1 x.", "W2 x."]
+    assert texts(assemble(rising, found, 6, words)) == ["W0 x.", "W1 x."]
+    assert len(texts(assemble(rising, found, 100, words))) == 4
 
 
 def test_only_so_many_hits_are_looked_at() -> None:
@@ -109,7 +114,12 @@ def test_only_so_many_hits_are_looked_at() -> None:
     scores=st.lists(st.floats(0, 9), min_size=1, max_size=7),
     budget=st.integers(1, 40),
     assembly=st.sampled_from(
-        [JOINED, SENTENCES, replace(SENTENCES, floor=0.0, hits=3), replace(JOINED, order="score", hits=4)]
+        [
+            JOINED,
+            SENTENCES,
+            replace(SENTENCES, floor=0.0, ceiling=1.0, hits=3),
+            replace(JOINED, order="score", hits=4),
+        ]
     ),
     measure=st.sampled_from([words, len]),
 )
@@ -124,7 +134,7 @@ def test_pieces_are_verbatim_disjoint_and_within_the_budget(
         assert piece.text == SOURCES[piece.key][piece.start : piece.end]
     for key in SOURCES:
         spans = sorted((piece.start, piece.end) for piece in context.pieces if piece.key == key)
-        assert all(end < start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert all(end < start for (_, end), (start, _) in pairwise(spans))
     used = {uid for piece in context.pieces for uid in piece.uids}
     assert used | {*context.left_out} == {hit.uid for hit in found[: assembly.hits]}
     assert not used & {*context.left_out}
@@ -149,7 +159,8 @@ def test_an_assembly_keeps_its_values_in_a_release(name: str) -> None:
         ({"name": "other"}, "'other' revision 1 is not known .* joined revision 1, sentences revision 1"),
         ({"revision": 2}, "'joined' revision 2 is not known"),
         ({"hits": 0}, "hits=0"),
-        ({"floor": 1.5}, "floor=1.5"),
+        ({"floor": 0.5}, "floor=0.5, ceiling=0.0"),
+        ({"ceiling": 1.5}, "ceiling=1.5"),
         ({"floor": float("nan")}, "floor=nan"),
         ({"order": "size"}, "no order 'size'"),
     ],
