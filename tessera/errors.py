@@ -7,6 +7,7 @@
     │   ├── SourceError            a folder or a file of a source
     │   ├── QueryError             a search request
     │   ├── CaseError              a file of query cases, or one case of it
+    │   ├── AuditError             a contract of the audit that breaks a rule (rule, place)
     │   └── RefusedError           a step of a generation's life that is not allowed now (reason, next step)
     ├── SettingsError              settings or command line
     ├── UnavailableError           a server cannot be reached                      retriable
@@ -62,6 +63,18 @@ class QueryError(InputError):
 
 class CaseError(InputError):
     """A file of query cases that is not well formed, or a case that does not fit its document."""
+
+
+class AuditError(InputError):
+    """A contract of the audit that breaks a rule.
+
+    ``rule`` is a stable word (``source_order``, ``overlap``, ``case_binding``); ``place`` says where.
+    """
+
+    def __init__(self, rule: str, place: str, message: str) -> None:
+        super().__init__(f"{place}: {message} (rule {rule}): mend the contract, it is never repaired")
+        self.rule = rule
+        self.place = place
 
 
 class RefusedError(InputError):

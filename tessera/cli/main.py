@@ -158,6 +158,17 @@ def serve(
     parts.serve(flags, config, as_json=as_json)
 
 
+@app.command(epilog="Example: tessera audit contract.json")
+def audit(
+    file: Annotated[Path, typer.Argument(help="The contract, JSON.")],
+    as_json: Json = False,
+) -> None:
+    """Say whether declared policies keep the evidence of declared cases whole."""
+    from tessera.cli import audit as command
+
+    command.run(file, as_json=as_json)
+
+
 @app.command(epilog="Example: tessera ingest docs/ --source wiki --watch")
 def ingest(
     path: Annotated[Path, typer.Argument(help="Folder to publish.")],
