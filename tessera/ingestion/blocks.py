@@ -21,7 +21,8 @@ _SEPARATOR = re.compile(r"\n[ \t\r\n]*\n")
 """A block's last line end and the blank lines after it. It begins with a literal, so it is found fast."""
 
 _HEADING_BLOCK = re.compile(r"(?:#{1,6}[ \t]++\S[^\n]*+\n)*+#{1,6}[ \t]++\S[^\n]*+")
-_HEADING_LINE = re.compile(r"^\ufeff?#{1,6}[ \t]+(\S[^\n]*)", re.MULTILINE)
+_HEADING_LINE = re.compile(r"^\ufeff?[ \t]{0,3}#{1,6}[ \t]+(\S[^\n]*)", re.MULTILINE)
+_UNDERLINED = re.compile(r"^\ufeff?[ \t]*+(\S[^\n]*+)\n[ \t]{0,3}(?:=++|-++)[ \t\r]*+$", re.MULTILINE)
 _HEADING = re.compile(r"(#{1,6})[ \t]+([^\n]*)")
 
 
@@ -59,13 +60,17 @@ def opened(headings: Headings, text: str, start: int, end: int) -> Iterator[tupl
     """Yield where each heading of the heading block at ``start:end`` begins, and those open from there on."""
     for match in _HEADING.finditer(text, start, end):
         level = len(match[1])
-        headings = (*(heading for heading in headings if heading[0] < level), (level, _title(match[2])))
+        headings = (
+            *(heading for heading in headings if heading[0] < level),
+            (level, heading_title(match[2])),
+        )
         yield match.start(), headings
 
 
 def heading_titles(text: str) -> set[str]:
-    """The texts of those lines of ``text`` that are ATX headings, whatever stands around them."""
-    return {_title(match[1]) for match in _HEADING_LINE.finditer(text)} if "#" in text else set()
+    """The texts of those lines of ``text`` that look like headings, whatever stands around them."""
+    titles = {heading_title(match[1]) for match in _HEADING_LINE.finditer(text)} if "#" in text else set()
+    return titles | {match[1].strip(BLANKS) for match in _UNDERLINED.finditer(text)}
 
 
 def heading_path(headings: Headings) -> tuple[str, ...]:
@@ -73,7 +78,7 @@ def heading_path(headings: Headings) -> tuple[str, ...]:
     return tuple(text for _, text in headings)
 
 
-def _title(line: str) -> str:
+def heading_title(line: str) -> str:
     """A heading's text without its closing marks, which a space or tab sets off."""
     text = line.rstrip(BLANKS)
     bare = text.rstrip("#")

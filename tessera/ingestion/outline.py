@@ -24,10 +24,10 @@ def parsed(text: str, begin: Resume, outline: Outline, bounds: Sequence[tuple[in
         line += text.count("\n", counted, start)
         counted = start
         spans.append((start, stop, line, line + text.count("\n", start, stop), outline.path(start, stop)))
-    end = _moved(begin, text, len(text), len(spans))
+    end = moved(begin, text, len(text), len(spans))
     number = min(bisect_right(bounds, outline.settled, key=lambda bound: bound[1]), len(spans) - 1)
     at = spans[number][0]
-    place = _moved(begin, text, at, number)
+    place = moved(begin, text, at, number)
     if number:
         place = replace(place, headings=outline.before(at), inside=outline.inside(at))
     return Parse(spans, place, replace(end, headings=outline.opened[-1], inside=""))
@@ -35,10 +35,11 @@ def parsed(text: str, begin: Resume, outline: Outline, bounds: Sequence[tuple[in
 
 def nothing(text: str, begin: Resume) -> Parse:
     """The parse of a text without content."""
-    return Parse([], begin, _moved(begin, text, len(text), 0))
+    return Parse([], begin, moved(begin, text, len(text), 0))
 
 
-def _moved(begin: Resume, text: str, start: int, ordinal: int) -> Resume:
+def moved(begin: Resume, text: str, start: int, ordinal: int) -> Resume:
+    """The place at ``start`` of ``text``, the source from ``begin`` on, behind ``ordinal`` chunks of it."""
     return replace(
         begin,
         ordinal=begin.ordinal + ordinal,

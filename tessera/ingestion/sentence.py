@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -122,7 +123,8 @@ class _Packing:
         reserve: Reserve,
         lines: bool,
     ) -> None:
-        self._outline, self._size, self._overlap, self._reserve = outline, size, overlap, reserve
+        self._outline, self._size, self._overlap = outline, size, overlap
+        self._reserve = cache(reserve)
         self._end = len(text)
         self.units: list[Span] = []
         self._tokens: list[int] = []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tessera.ingestion import Chunk, heading_titles
-from tessera.policies.words import word_starts
 
 SEPARATOR: Final = " > "
+
+_words = re.compile(r"\w+").findall
 
 
 def heading_context(path: Sequence[str], own: Iterable[str], limit: int | None) -> str:
@@ -32,5 +34,5 @@ def with_heading_contexts(chunks: Iterable[Chunk], limit: int | None) -> list[Ch
 
 
 def tokens_of(text: str) -> int:
-    """Tokens of ``words@1``."""
-    return len(word_starts(text))
+    """Tokens of ``words@1`` in a short text."""
+    return len(_words(text))

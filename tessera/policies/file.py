@@ -16,10 +16,13 @@ _SENTENCE: Final = TextPolicy("sentence", size=130, overlap=90)
 its words to say what it is about (`bench/chunking_evaluation`)."""
 
 
+_MARKDOWN: Final = TextPolicy("markdown", size=400, parent_context="headings")
+
 BUILT_IN: Final = {
     "paragraph": ChunkPolicy("paragraph"),
     "window-200": ChunkPolicy("window-200", documents=_WINDOW_200, run_logs=_WINDOW_200),
     "sentence": ChunkPolicy("sentence", documents=_SENTENCE),
+    "markdown": ChunkPolicy("markdown", documents=_MARKDOWN),
 }
 """The policies that can be named instead of a file."""
 

@@ -19,6 +19,7 @@ from tessera.ingestion import (
     Resume,
     build_chunks,
     lf_lines,
+    parse_markdown,
     parse_messages,
     parse_paragraphs,
     parse_sentences,
@@ -28,11 +29,11 @@ from tessera.policies.context import heading_context, tokens_of, with_heading_co
 from tessera.policies.windows import token_windows
 from tessera.policies.words import word_starts
 
-PARSERS: Final = ("paragraph", "runner", "window", "sentence")
-SIZED: Final = ("window", "sentence")
+PARSERS: Final = ("paragraph", "runner", "window", "sentence", "markdown")
+SIZED: Final = ("window", "sentence", "markdown")
 """Parsers that know a size; the others cut where the text has borders."""
 
-CONTEXTUAL: Final = ("paragraph", "sentence")
+CONTEXTUAL: Final = ("paragraph", "sentence", "markdown")
 """Parsers that leave room for parent context: a window is as large as its size says."""
 
 REVISIONS: Final = {
@@ -40,6 +41,7 @@ REVISIONS: Final = {
     "runner": "runner@1",
     "window": "window@1",
     "sentence": "sentence@1",
+    "markdown": "markdown@1",
     "none": "none@1",
     "headings": "headings@1",
 }
@@ -126,6 +128,8 @@ def _parse(
         return parse_messages(lines, begin)
     if rule.parser == "paragraph":
         return parse_paragraphs(lines, begin)
+    if rule.parser == "markdown":
+        return parse_markdown(lines, begin, token_starts, rule.size, rule.overlap, rule.reserve)
     if rule.parser == "sentence":
         return parse_sentences(
             lines, begin, token_starts, rule.size, rule.overlap, rule.reserve, lines=is_log
@@ -167,6 +171,10 @@ class ChunkPolicy:
                 f"name is {self.name!r}; it must be 1 to 64 letters, digits, '.', '_' or '-', "
                 "and begin with a letter or digit"
             )
+
+        for table in ("run_logs", "ci_logs"):
+            if getattr(self, table).parser == "markdown":
+                raise PolicyError(f"parser of {table} is 'markdown': a log has none, choose another parser")
 
     @property
     def canonical_json(self) -> str:

@@ -112,7 +112,8 @@ def test_a_faulty_file_is_refused_by_file_table_and_key(tmp_path: Path, text: st
 
 def test_an_unknown_name_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     with pytest.raises(
-        PolicyError, match=r"'window' is neither built in \(paragraph, window-200, sentence\) nor a file"
+        PolicyError,
+        match=r"'window' is neither built in \(paragraph, window-200, sentence, markdown\) nor a file",
     ):
         load_policy("window")
     with pytest.raises(PolicyError, match="cannot be read"):
