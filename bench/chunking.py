@@ -50,6 +50,8 @@ def main() -> None:
     policy.chunk("x", "warm-up")  # builds the tokenizer's table, once per process
     report("chunk_text, Markdown", chunk_text, documents, passes)
     report("policy.chunk, Markdown", policy.chunk, documents, passes)
+    for name in ("sentence", "markdown"):
+        report(f"policy {name}, Markdown", load_policy(name).chunk, documents, passes)
     report("parse_log_chunks, logs", parse_log_chunks, logs, passes)
     report(
         "policy.chunk, CI logs", lambda text, stem: policy.chunk(text, stem, "text/x-ci-log"), logs, passes
