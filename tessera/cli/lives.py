@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +12,7 @@ from rich.text import Text
 from tessera.cli.evidence import print_figures
 from tessera.cli.terminal import printable
 from tessera.generations.cutover import Move
+from tessera.generations.moments import shown
 from tessera.generations.rebuild import ShardRebuild
 from tessera.index.analyzer import DEFAULT_ANALYZER
 
@@ -90,7 +90,7 @@ def print_rebuild(plan: Sequence[ShardRebuild], out: Console) -> None:
 
 def when(at_ms: int) -> str:
     """A time for people, UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"{shown(at_ms)[:19].replace('T', ' ')}Z"
 
 
 def _print_evidence(generation: str, evidence: Mapping[str, Any] | None, out: Console) -> None:

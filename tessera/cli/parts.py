@@ -106,6 +106,7 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # whoever is on this machine could have its steps recorded as another's
             limit_concurrency=MAX_CONCURRENT,
             timeout_graceful_shutdown=GRACE_S,
         )

@@ -42,6 +42,9 @@ DEFAULT_K: Final = 10
 MAX_K: Final = 100
 """Evidence that stands lower is not found by anyone."""
 
+LONGEST_ID: Final = 200
+"""Code points of a case's id: evidence names cases, and every worker reads it with the registry."""
+
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _CONTENT_DIGEST: Final = re.compile(r"sha256(-64k)?:[0-9a-f]{64}")
 
@@ -129,7 +132,9 @@ def _thresholds(value: object, where: str) -> dict[str, float]:
 
 
 def _case(value: object, where: str) -> Case:
-    named = f"{where} ({value['id']!r})" if isinstance(value, dict) and "id" in value else where
+    named = (
+        f"{where} ({str(value['id'])[:LONGEST_ID]!r})" if isinstance(value, dict) and "id" in value else where
+    )
     given = _Fields(value, named, _REQUIRED, ("content_digest",))
     start = given.count("start", 0)
     case = Case(
@@ -142,6 +147,8 @@ def _case(value: object, where: str) -> Case:
         given.text("digest"),
         given.text("content_digest") if "content_digest" in given.value else "",
     )
+    if len(case.id) > LONGEST_ID:
+        raise CaseError(f"{where}: id has {len(case.id):,} characters; it must have at most {LONGEST_ID}")
     if not _DIGEST.fullmatch(case.digest):
         raise CaseError(
             f"{named}: digest is {case.digest[:80]!r}; it must be sha256: and 64 lower hex digits"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 
+from tessera.generations.moments import shown
 from tessera.generations.progress import progress
 from tessera.generations.readers import Reader, following, lacking
 from tessera.generations.registry import Evidence, Generation, Registry
@@ -112,7 +112,7 @@ def waived(check: Check, candidate: Generation, now_ms: int) -> Check:
     waiver = candidate.waiver
     if check.passed or waiver is None or not waiver.covers(check.name, now_ms):
         return check
-    until = _when(waiver.expires_at_ms)
+    until = shown(waiver.expires_at_ms)
     detail = f"{check.detail}; waived by {waiver.actor} until {until}: {waiver.why}"
     return replace(check, waived=True, detail=detail)
 
@@ -154,7 +154,7 @@ def _evidence(registry: Registry, candidate: Generation, now_ms: int) -> Check:
     against = _why_worthless(evidence, registry.serving, candidate, now_ms)
     if against:
         return Check("evidence", False, f"{against}: compare again")
-    until = _when(evidence.expires_at_ms)
+    until = shown(evidence.expires_at_ms)
     return Check("evidence", True, f"passed against {evidence.baseline}, valid until {until}")
 
 
@@ -164,9 +164,9 @@ def _why_worthless(evidence: Evidence, serving: Generation, candidate: Generatio
     if evidence.candidate_contract != candidate.contract.digest:
         return "it is for another contract"
     if evidence.at_ms > now_ms + CLOCK_SKEW_MS:
-        return f"it is of {_when(evidence.at_ms)}, which is in the future: set the clocks right"
+        return f"it is of {shown(evidence.at_ms)}, which is in the future: set the clocks right"
     if evidence.expires_at_ms <= now_ms:
-        return f"it expired at {_when(evidence.expires_at_ms)}"
+        return f"it expired at {shown(evidence.expires_at_ms)}"
     if not evidence.passed:
         return f"thresholds not met: {', '.join(evidence.failed) or 'not named'}"
     return ""
@@ -190,7 +190,3 @@ def _lag(situation: Situation, bound: int) -> Check:
 
 def _bounded(name: str, found: int, bound: int, what: str) -> Check:
     return Check(name, found <= bound, f"{found:,} {what}, at most {bound:,} allowed")
-
-
-def _when(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")

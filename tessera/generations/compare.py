@@ -37,7 +37,11 @@ LATENCY_FLOOR_MS: Final = 5.0
 """Latencies below count as this in a ratio: of a fraction of a millisecond it would measure the machine."""
 
 SHOWN: Final = 100
-"""Cases named in the evidence: the registry that holds it is read by every worker."""
+"""Cases, and families of documents, named in the evidence: every worker reads the registry that holds it, and
+where a broker refuses its record for its size, the comparison was made for nothing."""
+
+OTHERS: Final = "(others)"
+"""Stands for all families beyond :data:`SHOWN`; no source is called so."""
 
 DIGITS: Final = 9
 """Figures are rounded to these, so that 0.8 - 0.7 is no more than a drop of 0.1."""
@@ -226,8 +230,14 @@ def _families(live: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
         counts = families.setdefault(family, Counter())
         counts["cases"] += 1
         counts[rank_change(outcome.baseline.rank, outcome.candidate.rank)] += 1
+    largest = sorted(families.items(), key=lambda each: (-each[1]["cases"], each[0]))
+    shown = dict(largest[:SHOWN])
+    if len(largest) > SHOWN:
+        shown[OTHERS] = Counter()
+        for _, counts in largest[SHOWN:]:
+            shown[OTHERS].update(counts)
     kinds = ("cases", "found", "better", "same", "worse", "lost")
-    return {family: {kind: counts[kind] for kind in kinds} for family, counts in sorted(families.items())}
+    return {family: {kind: counts[kind] for kind in kinds} for family, counts in sorted(shown.items())}
 
 
 def rank_change(before: int | None, after: int | None) -> str:

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Protocol
 
 from tessera.errors import PartitionCountError, RefusedError, UnavailableError
@@ -21,6 +20,7 @@ from tessera.events.catalog import SourceCatalog
 from tessera.events.topics import CONTROL
 from tessera.failpoints import failpoint
 from tessera.generations.bootstrap import read_registry
+from tessera.generations.moments import shown
 from tessera.generations.record import ControlRecord
 from tessera.generations.registry import Registry
 from tessera.generations.transitions import apply
@@ -196,9 +196,8 @@ async def _settle(store: ShardStore, folded: Folded) -> Registry:
 def _lost(record: ControlRecord, won: ControlRecord | None, folded: Folded) -> RefusedError:
     if won is None:
         return folded.refused[record.id]
-    at = datetime.fromtimestamp(won.at_ms / 1000, UTC).isoformat(timespec="seconds")
     return RefusedError(
         "superseded",
-        f"{won.actor} came first: {won.action} of {won.generation!r} at {at}",
+        f"{won.actor} came first: {won.action} of {won.generation!r} at {shown(won.at_ms)}",
         "look at `tessera generation list`, and give the command again where it still makes sense",
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 
 from tessera.errors import RefusedError, UnavailableError
@@ -22,6 +21,7 @@ from tessera.generations.checks import (
     shard_checks,
     waived,
 )
+from tessera.generations.moments import shown
 from tessera.generations.operations import MAX_SKEW_S, Operator
 from tessera.generations.readers import live_readers
 from tessera.generations.registry import Generation, Registry, Waiver
@@ -78,18 +78,28 @@ async def cutover(
         registry = await operator.step(registry, "waive", name, note, waiver=overruling)
         candidate = registry.generations[name]
         move = _overruled(move, candidate, operator)
-    failing = [check for check in move.checks if not check.stands and check.name != "readers"]
-    if failing:
-        raise _refused(f"cutover to {name!r}", failing)
+    _require_others(move)
     readers = await _readers_loaded(operator, candidate)
     if not readers.stands:
         raise _refused(f"cutover to {name!r}", [readers])
+    if not _of(move, "readers").stands:
+        # They were waited for: evidence or a waiver may have run out, a shard may have lost its standing.
+        situation = await operator.situation(registry)
+        move = _cutover_move(operator, situation, candidate, retention_s)
+        _require_others(move)
     retain_until_ms = operator.now_ms() + _retention_s(operator, retention_s) * 1000
     registry = await operator.step(
         registry, "cutover", name, _note(move), release=move.to_release, retain_until_ms=retain_until_ms
     )
     await _read_back(operator, registry)
     return replace(move, checks=tuple(readers if check.name == "readers" else check for check in move.checks))
+
+
+def _require_others(move: Move) -> None:
+    """Raise RefusedError where a check fails, that of searchers aside: they may be waited for."""
+    failing = [check for check in move.checks if not check.stands and check.name != "readers"]
+    if failing:
+        raise _refused(f"cutover to {move.to_release.generation!r}", failing)
 
 
 async def plan_rollback(operator: Operator) -> Move:
@@ -139,7 +149,7 @@ def _require_time(registry: Registry, now_ms: int, retention_s: int | None) -> N
     """Refuse a clock behind the control log: retention counted from it would be over early, and evidence that
     has expired would hold. A retention that is given is an operator's word that the clock is right now."""
     if retention_s is None and now_ms < registry.last_step_ms - MAX_SKEW_S * 1000:
-        at = datetime.fromtimestamp(registry.last_step_ms / 1000, UTC).isoformat(timespec="seconds")
+        at = shown(registry.last_step_ms)
         raise RefusedError(
             "clock",
             f"a step was recorded at {at}, which is {(registry.last_step_ms - now_ms) / 1000:,.0f} s ahead "

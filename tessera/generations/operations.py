@@ -21,7 +21,7 @@ from tessera.generations.registry import Evidence, Generation, Registry
 from tessera.generations.transitions import known
 from tessera.index.analyzer import DEFAULT_ANALYZER
 from tessera.kafka.admin import high_watermarks
-from tessera.policies import ChunkPolicy
+from tessera.policies import ChunkPolicy, TextPolicy
 from tessera.settings import Settings
 from tessera.shards.deadletters import all_shards
 from tessera.shards.status import read_status
@@ -31,18 +31,33 @@ MAX_SKEW_S = 60.0
 """Clocks further apart: one of them jumped, and a retention could end days early. Synchronized ones differ by
 milliseconds, and a slow answer of the store by seconds."""
 
+MOST_REPEATS = 16
+"""Chunks that may hold one token: where windows of 2,000 overlap by all but one, 70 KB of text take 600 MB,
+and the first document of some megabytes ends every worker."""
+
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
+LONGEST_S = 10 * 365 * 24 * 3600
+"""Longest duration that is taken: what holds for longer than an installation lives was mistyped."""
+
 
 def parse_duration_s(given: str) -> int:
-    """Seconds of a duration such as ``90s``, ``30m``, ``24h`` or ``7d``; RefusedError for anything else."""
+    """Seconds of a duration such as ``90s``, ``30m``, ``24h`` or ``7d``; RefusedError for anything else.
+
+    Nothing longer than :data:`LONGEST_S` is taken.
+    """
     found = _DURATION.fullmatch(given.strip())
     if found is None:
         raise RefusedError(
             "duration", f"{given[:50]!r} is not a duration", "give one such as 90s, 30m, 24h or 7d"
         )
-    return int(found[1]) * _UNIT_S[found[2]]
+    seconds = int(found[1]) * _UNIT_S[found[2]]
+    if seconds > LONGEST_S:
+        raise RefusedError(
+            "duration", f"{given[:50]!r} is too long", f"give at most {LONGEST_S // (24 * 3600)}d"
+        )
+    return seconds
 
 
 def local_actor() -> str:
@@ -119,6 +134,7 @@ class Operator:
 
         Without a name it gets the next of g1, g2, … that was never used.
         """
+        _require_frugal(policy)
         registry = await self.registry()
         name = _next_name(registry) if name is None else name
         moved = await self.step(
@@ -199,3 +215,16 @@ def _next_name(registry: Registry) -> str:
     while f"g{number}" in registry.generations:
         number += 1
     return f"g{number}"
+
+
+def _require_frugal(policy: ChunkPolicy) -> None:
+    """Refuse a policy whose chunks repeat each token more often than :data:`MOST_REPEATS`."""
+    for table in ("documents", "run_logs", "ci_logs"):
+        rule: TextPolicy = getattr(policy, table)
+        if rule.size is not None and rule.size > MOST_REPEATS * (rule.size - rule.overlap):
+            raise RefusedError(
+                "policy",
+                f"{table}: with size {rule.size} and overlap {rule.overlap} a token is in "
+                f"{rule.size // (rule.size - rule.overlap):,} chunks, and at most {MOST_REPEATS} are allowed",
+                "give a smaller overlap",
+            )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
+
+from pydantic import TypeAdapter
 
 from tessera.errors import CorruptionError
 from tessera.generations.registry import FORMAT, Evidence, Waiver, require_format
@@ -27,6 +29,12 @@ Action = Literal[
     "contracted",
     "abandon",
 ]
+
+MAX_DEPTH: Final = 32
+"""Levels of a record: evidence, the deepest, has six. One nested a thousand deep ends whoever reads it."""
+
+_EVIDENCE: Final = TypeAdapter(Evidence)
+_WAIVER: Final = TypeAdapter(Waiver)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +91,20 @@ class ControlRecord:
         :class:`~tessera.errors.CorruptionError` for the format of a later build, ValueError for anything
         that is no control record at all.
         """
-        value = json.loads(encoded)
+        try:
+            value = json.loads(encoded, parse_constant=_no_constant)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply for a control record") from error
         if not isinstance(value, dict) or "format" not in value:
             raise ValueError("it is not a control record")
         require_format(value["format"], "a record of the control log")
         try:
-            return str(value["namespace"]), _record(value)
-        except (KeyError, TypeError, AttributeError, CorruptionError) as error:
+            _require_shallow(value)
+            namespace, record = str(value["namespace"]), _record(value)
+            record.to_json(namespace)  # half a character in a text could never be written to the registry
+        except (KeyError, TypeError, AttributeError, OverflowError, CorruptionError) as error:
             raise ValueError(f"it is not a control record: {error!r}") from error
+        return namespace, record
 
 
 def _record(value: Mapping[str, Any]) -> ControlRecord:
@@ -109,8 +123,34 @@ def _record(value: Mapping[str, Any]) -> ControlRecord:
         contract=Contract.from_value(contract) if contract else None,
         limit=int(value["limit"]),
         rate=None if value["rate"] is None else float(value["rate"]),
-        evidence=Evidence.from_value(evidence) if evidence else None,
-        waiver=Waiver(**waiver) if waiver else None,
+        evidence=Evidence.from_value(_typed(_EVIDENCE, evidence)) if evidence else None,
+        waiver=Waiver(**_typed(_WAIVER, waiver)) if waiver else None,
         release=Release.from_value(release) if release else None,
         retain_until_ms=int(value["retain_until_ms"]),
     )
+
+
+def _typed(adapter: TypeAdapter[Any], value: Any) -> Any:
+    """The value, whose fields are of the types they are declared with; ValueError otherwise."""
+    adapter.validate_json(json.dumps(value), strict=True)
+    return value
+
+
+def _require_shallow(value: object) -> None:
+    """Raise ValueError for what a reader with less room left on its stack could not read again."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return
+    raise ValueError("it is nested too deeply for a control record")
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from tessera import __version__
 from tessera.http import changes, documents, failures, generations, search, status
-from tessera.http.access import check_exposure, is_loopback
+from tessera.http.access import check_exposure, identify, is_loopback
 from tessera.http.guard import Guard
 from tessera.http.measures import Measured
 from tessera.http.services import Services
@@ -52,6 +53,11 @@ def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None =
     failures.install(app)
     # JSON escapes and base64 make a document's event larger than the document: twice is ample.
     limit = 2 * settings.max_document_bytes + 64 * 1024
-    app.add_middleware(Guard, loopback=is_loopback(settings.host), max_body_bytes=limit)
+    app.add_middleware(
+        Guard,
+        loopback=is_loopback(settings.host),
+        max_body_bytes=limit,
+        identify=partial(identify, settings),
+    )
     app.add_middleware(Measured)
     return app

@@ -1,7 +1,8 @@
-"""What is refused before a route sees it: foreign hosts, foreign origins, bodies without bound."""
+"""What is refused before a route sees it: foreign hosts and origins, strangers' bodies, endless ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -16,12 +17,23 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 class Guard:
     """ASGI middleware. ``loopback``: the service is bound to loopback, where the caller may be the operator.
 
+    ``identify`` raises for an ``Authorization`` header that names nobody. Routes ask it too, but a body is
+    read and parsed before: whoever reaches the service could fill its memory and hold up every query.
+
     There, a web page in the user's browser must not become the operator: a name that an attacker's DNS
     points to 127.0.0.1 fails the check of ``Host``, a script of another site that of ``Origin``.
     """
 
-    def __init__(self, app: ASGIApp, *, loopback: bool, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        loopback: bool,
+        max_body_bytes: int,
+        identify: Callable[[str | None], object],
+    ) -> None:
         self._app = app
+        self._identify = identify
         self._loopback = loopback
         self._max_body_bytes = max_body_bytes
 
@@ -48,6 +60,8 @@ class Guard:
             raise RefusedError(
                 403, "foreign_origin", "requests that change something must come from this service"
             )
+        if method not in SAFE_METHODS:
+            self._identify(headers.get("authorization"))
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length) > self._max_body_bytes:
             raise _too_large(self._max_body_bytes)

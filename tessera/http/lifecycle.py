@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tessera.generations.operations import LONGEST_S
+
 LONGEST_WAIT_S = 60.0
 """A request that is answered later than this looks like one that hangs."""
 
@@ -118,7 +120,7 @@ class CompareRequest(_Body):
 
     cases: dict[str, Any]
     baseline: str | None = None
-    expires_s: int | None = Field(None, ge=1)
+    expires_s: int | None = Field(None, ge=1, le=LONGEST_S)
 
 
 class CutoverRequest(_Body):
@@ -126,8 +128,8 @@ class CutoverRequest(_Body):
 
     dry_run: bool = False
     waive: str | None = Field(None, max_length=1000)
-    expires_s: int = Field(24 * 3600, ge=1)
-    retention_s: int | None = Field(None, ge=0)
+    expires_s: int = Field(24 * 3600, ge=1, le=LONGEST_S)
+    retention_s: int | None = Field(None, ge=0, le=LONGEST_S)
 
 
 class RollbackRequest(_Body):

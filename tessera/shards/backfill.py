@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tessera.documents.draft import Draft
@@ -32,6 +32,10 @@ SLICE_S = 0.025
 
 LARGEST_SLICE = 256
 """Documents in a slice at most: beyond it, commits grow without becoming cheaper per document."""
+
+SLICE_BYTES = 1024 * 1024
+"""Bytes of text in a slice at most, one document always: 256 of 32 MiB would take the whole worker's memory,
+and live batches would wait for minutes."""
 
 LAG_BACKOFF = 200
 """Records of lag from which a backfill waits: live changes come first."""
@@ -67,6 +71,12 @@ class Backfill:
         del keys[len(keys) - count :]
         return taken
 
+    def give_back(self, keys: Sequence[str]) -> None:
+        """Take these keys next: their slice had no room for them."""
+        assert self.keys is not None
+        self.keys += keys
+        self.allowance += len(keys)
+
     def measured(self, seconds: float, documents: int) -> None:
         """Fit the next slice to :data:`SLICE_S`."""
         if documents:
@@ -76,7 +86,10 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one slice writes. ``segment`` is None where no document has a chunk."""
+    """What one slice writes. ``segment`` is None where no document has a chunk.
+
+    ``lost`` are documents that cannot be written, and why; ``left`` those beyond :data:`SLICE_BYTES`.
+    """
 
     documents: dict[str, bytes]
     segment: SegmentMeta | None
@@ -84,21 +97,36 @@ class Slice:
     standing: Standing
     counters: dict[str, int]
     lost: dict[str, str]
+    left: tuple[str, ...] = ()
 
     def staged(self, generation: str) -> dict[str, bytes]:
         """Blobs to stage and keep."""
         return {} if self.segment is None else {segment_blob(generation, self.segment.id): self.blob}
 
 
-async def missing_keys(store: ShardStore, shard: ShardId, generation: str) -> list[str]:
-    """Keys of live documents that the generation does not hold, last first: slices take from the end."""
-    records = await store.scan_documents(shard)
-    found = []
-    for key, data in records:
-        record = DocumentRecord.decode(data, key)
-        if not record.deleted and generation not in record.indexed:
-            found.append(key)
-    return found[::-1]
+async def missing_keys(
+    store: ShardStore, shard: ShardId, generation: str
+) -> tuple[list[str], dict[str, str]]:
+    """Keys of live documents that the generation does not hold, last first: slices take from the end.
+
+    And those whose records cannot be read, with the reason: what they hold may be missing as well.
+    """
+    records, lost = decoded_records(await store.scan_documents(shard))
+    found = [key for key, each in records if not each.deleted and generation not in each.indexed]
+    return found[::-1], lost
+
+
+def decoded_records(
+    stored: Iterable[tuple[str, bytes]],
+) -> tuple[list[tuple[str, DocumentRecord]], dict[str, str]]:
+    """Records by key, and why others cannot be read: one that is damaged must not stop its whole shard."""
+    records, lost = [], {}
+    for key, data in stored:
+        try:
+            records.append((key, DocumentRecord.decode(data, key)))
+        except CorruptionError as error:
+            lost[key] = str(error)
+    return records, lost
 
 
 async def build_slice(
@@ -110,22 +138,25 @@ async def build_slice(
     limits: Limits,
 ) -> Slice:
     """Read and cut the documents of one slice; those deleted or written meanwhile are passed over."""
-    stored = await store.documents(head.shard, keys)
-    held = [
-        (key, record)
-        for key, data in zip(keys, stored, strict=True)
-        if data is not None and not (record := DocumentRecord.decode(data, key)).deleted
-        if generation.name not in record.indexed
-    ]
-    drafts, lost = [], {}
+    stored = zip(keys, await store.documents(head.shard, keys), strict=True)
+    records, lost = decoded_records((key, data) for key, data in stored if data is not None)
+    held = [(key, each) for key, each in records if not each.deleted and generation.name not in each.indexed]
+    drafts: list[Draft] = []
+    size_bytes = 0
+    left: list[str] = []
     for key, record in held:
+        size_bytes += record.size_bytes
+        if drafts and size_bytes > SLICE_BYTES:
+            left.append(key)
+            continue
         try:
             text = await _read_text(store, head.shard, key, record)
         except CorruptionError as error:
             lost[key] = str(error)
         else:
             drafts.append(_draft(key, record, text, catalog, limits))
-    return await asyncio.to_thread(_cut_slice, drafts, lost, head, generation)
+    piece = await asyncio.to_thread(_cut_slice, drafts, lost, head, generation)
+    return replace(piece, left=tuple(left))
 
 
 async def _read_text(store: ShardStore, shard: ShardId, key: str, record: DocumentRecord) -> bytes:
@@ -157,7 +188,13 @@ def _cut_slice(
     for draft in drafts:
         record = draft.held
         assert record is not None
-        cut = cut_document(draft, record, None, None, generation.policy)
+        try:
+            cut = cut_document(draft, record, None, None, generation.policy)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as for a live record: unforeseen, it belongs to its document
+            lost[draft.key] = f"cutting it raised {type(error).__name__}: report it with the document"
+            continue
         # Marks of generations given up go with the first backfill after them.
         indexed = {name: state for name, state in record.indexed.items() if name in head.live}
         written = replace(record, indexed={**indexed, generation.name: cut.state})

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import orjson
 
-from tessera.documents.record import DocumentRecord
-from tessera.errors import SequenceError
+from tessera.errors import PolicyError, SequenceError, SettingsError
 from tessera.failpoints import failpoint
 from tessera.generations.registry import WRITTEN, Generation, Registry
-from tessera.shards.backfill import LAG_BACKOFF, Backfill, build_slice, missing_keys
+from tessera.shards.backfill import LAG_BACKOFF, Backfill, build_slice, decoded_records, missing_keys
 from tessera.shards.building import LiveGeneration
+from tessera.shards.generations import load_generations
 from tessera.store.base import Commit, GenerationDelta, Head, ShardStore, Standing
 
 if TYPE_CHECKING:
     from tessera.shards.writer import ShardWriter
+
+logger = logging.getLogger(__name__)
 
 CONTRACT_SEGMENTS = 64
 """Segments removed by one step: the server does nothing else while it takes one."""
@@ -45,6 +49,7 @@ class Caretaker:
         self._registry: Registry | None = None
         self._backfills: dict[str, Backfill] = {}
         self._contracted: set[str] = set()
+        self._unwritable: set[str] = set()
         self._reaped_at = time.monotonic()
 
     def begin(self, registry: Registry) -> None:
@@ -69,11 +74,26 @@ class Caretaker:
             self.begin(Registry.from_json(document))
         if self._registry is None:
             return
-        wanted = _to_be_live(self._registry, self._writer.head.live)
+        wanted = await self._writable(_to_be_live(self._registry, self._writer.head.live))
         if wanted != self._writer.head.live:
             await self._change_live(wanted)
         await self._contract(self._registry)
         await self._reap()
+
+    async def _writable(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that the shard writes already, and of the others those that this build can write.
+
+        One that it adopted and cannot write would stop the shard, for good: nobody could give it up again.
+        """
+        for name in wanted:
+            if name in self._writer.head.live or name in self._unwritable:
+                continue
+            try:
+                await load_generations(self._store, [name])
+            except (SettingsError, PolicyError) as error:
+                self._unwritable.add(name)
+                logger.error("%s does not adopt %s: %s", self._writer.head.shard, name, error)
+        return tuple(name for name in wanted if name not in self._unwritable)
 
     async def _change_live(self, wanted: tuple[str, ...]) -> None:
         async with self._writer.exclusive() as head:
@@ -135,17 +155,17 @@ class Caretaker:
     async def _list(self, fill: Backfill) -> bool:
         """List what is missing; where nothing is, the generation is complete. True where there is work.
 
-        Documents that could not be read are named, and tried again after a while.
+        Documents that could not be read are counted, and tried again after a while.
         """
         if fill.lost and time.monotonic() - fill.listed_at < RELIST_S:
-            first, why = next(iter(sorted(fill.lost.items())))
-            note = f"{len(fill.lost)} documents cannot be read, {first!r} first: {why}"
+            # Every reader is shown the note, and not every reader may know of these documents.
+            note = f"{len(fill.lost)} documents cannot be read: the worker's log names them"
             await self._note(fill.generation, note)
             return False
-        fill.lost.clear()
-        fill.keys = await missing_keys(self._store, self._writer.head.shard, fill.generation)
+        fill.keys, fill.lost = await missing_keys(self._store, self._writer.head.shard, fill.generation)
+        _tell_lost(fill.generation, fill.lost)
         fill.listed_at = time.monotonic()
-        if not fill.keys:
+        if not fill.keys and not fill.lost:
             await self._complete(fill.generation)
         return bool(fill.keys)
 
@@ -156,6 +176,8 @@ class Caretaker:
                 self._store, head, generation, keys, self._writer.catalog, self._writer.limits
             )
             fill.lost.update(piece.lost)
+            fill.give_back(piece.left)
+            _tell_lost(generation.name, piece.lost)
             if piece.documents:
                 await self._store.stage(head.shard, piece.staged(generation.name))
                 failpoint("backfill.staged")
@@ -175,7 +197,7 @@ class Caretaker:
                 )
                 failpoint("backfill.committed")
         seconds = time.monotonic() - started
-        fill.measured(seconds, len(keys))
+        fill.measured(seconds, len(keys) - len(piece.left))
         await asyncio.sleep(seconds if time.monotonic() - self._writer.written_at < BUSY_S else 0)
 
     async def _complete(self, name: str) -> None:
@@ -224,9 +246,14 @@ class Caretaker:
 
     async def _deleted_before(self, before_ms: int) -> list[str]:
         records = await self._store.scan_documents(self._writer.head.shard)
-        decoded = ((key, DocumentRecord.decode(data, key)) for key, data in records)
+        decoded, _ = decoded_records(records)
         old = (key for key, record in decoded if record.deleted and record.changed_at_ms < before_ms)
         return list(islice(old, REAP_DOCUMENTS))
+
+
+def _tell_lost(generation: str, lost: Mapping[str, str]) -> None:
+    for key, why in lost.items():
+        logger.warning("%s: %r cannot be backfilled: %s", generation, key, why)
 
 
 def _to_be_live(registry: Registry, live: tuple[str, ...]) -> tuple[str, ...]:

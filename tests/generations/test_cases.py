@@ -56,6 +56,7 @@ def test_evidence_is_digested_in_utf_8() -> None:
         ({**FILE, "k": 0}, ": k is '0'; it must be a whole number from 1 on"),
         ({**FILE, "k": 101}, ": k is '101'; it must be at most 100"),
         ({**FILE, "k": True}, ": k is 'True'; it must be a whole number"),
+        (changed(id="b" * 201), "case 2: id has 201 characters; it must have at most 200"),
         ({**FILE, "cases": []}, ": cases must be a list with a case at least"),
         ({**FILE, "cases": {}}, ": cases must be a list"),
         ({**FILE, "cases": [3]}, ": case 1: must be an object"),

@@ -276,3 +276,15 @@ def test_generations_that_cannot_be_compared_are_refused() -> None:
         await searcher.close()
 
     asyncio.run(run())
+
+
+def test_evidence_names_no_more_families_than_it_has_room_for() -> None:
+    side = comparison.Side(True, 1, 0.1)
+    digest = evidence_digest("e")
+    outcomes = [
+        comparison.Outcome(Case(f"c{n}", "q", "handbook", f"folder-{n}/a.md", 0, 1, digest), "", side, side)
+        for n in range(comparison.SHOWN + 30)
+    ]
+    families = comparison._figures(outcomes, 10)["families"]
+    assert len(families) == comparison.SHOWN + 1
+    assert families[comparison.OTHERS]["cases"] == families[comparison.OTHERS]["same"] == 30

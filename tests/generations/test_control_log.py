@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -236,3 +239,43 @@ def test_whoever_folds_the_log_from_whatever_version_comes_to_the_same_registry(
     cut = data.draw(st.integers(0, len(records)))
     middle = fold(first_registry(), records[:cut]).registry
     assert fold(middle, records).registry == seen[-1]
+
+
+WAIVER = {"check": "parity", "why": "measured", "actor": "ann", "at_ms": 1, "expires_at_ms": 2}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"deeper": nested(levels - 1)} if levels else {}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"action": "waive", "waiver": {**WAIVER, "why": 5}},
+        {"action": "waive", "waiver": {**WAIVER, "expires_at_ms": "x"}},
+        {"action": "waive", "waiver": {**WAIVER, "at_ms": None}},
+        {"action": "waive", "waiver": WAIVER, "at_ms": math.inf},
+        {"action": "compared", "evidence": {"expires_at_ms": "x"}},
+        {"action": "compared", "evidence": {"failed": [3]}},
+        {"action": "hold", "actor": "half a character \ud800"},
+        {"action": "create", "generation": "g9", "contract": {"embedding": nested(900)}},
+    ],
+)
+def test_records_of_wrong_types_on_the_topic_stop_neither_operators_nor_workers(
+    changed: dict[str, Any],
+) -> None:
+    async def scenario() -> None:
+        here = await Installation().open()
+        await here.gated("g2")
+        before = await here.registry()
+        record = json.loads(here.log.values[-1] or b"")
+        record |= {"waiver": None, "id": "forged", "expected": before.version}
+        record |= {"contract": before.serving.contract.to_value()}
+        for name, value in changed.items():
+            parts = isinstance(value, dict) and isinstance(record[name], dict)
+            record[name] = {**record[name], **value} if parts else value
+        here.log.values.append(json.dumps(record).encode())
+        assert await here.operator().registry() == before
+        await here.operator().hold("g2", "goes on")
+
+    asyncio.run(scenario())

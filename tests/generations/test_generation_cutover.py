@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -387,5 +388,51 @@ def test_cutover_to_what_serves_or_never_was_is_refused(name: str) -> None:
         with pytest.raises(RefusedError) as refused:
             await cutover(here.operator(), name, AskedWaiver("hurry", 60))
         assert refused.value.reason in ("state", "unknown")
+
+    asyncio.run(scenario())
+
+
+def test_evidence_and_waivers_beyond_the_calendar_are_shown_and_hold() -> None:
+    async def scenario() -> None:
+        here = await Installation().open()
+        await here.gated(expires_at_ms=10**30)
+        assert "9999-12-31" in check(await plan_cutover(here.operator(), "g2"), "evidence").detail
+        await here.gated("g3", 7, passed=False, failed=("min_recall",))
+        waiver = AskedWaiver("evidence: measured elsewhere", 10**30)
+        move = await cutover(here.operator(), "g3", waiver)
+        assert "waived" in check(move, "evidence").detail
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("lost", ["evidence", "waiver", "shard"])
+def test_what_runs_out_while_searchers_are_waited_for_is_refused(lost: str) -> None:
+    async def scenario() -> None:
+        here = await Installation(settings={"cutover_wait_s": 30.0}).open()
+        ends_ms = round(here.now * 1000) + (5_000 if lost == "evidence" else DAY_MS)
+        await here.gated(passed=lost != "waiver", expires_at_ms=ends_ms)
+        await here.announce("s1", "g1")
+        waiver = AskedWaiver("evidence: measured elsewhere", 5) if lost == "waiver" else None
+        moving = asyncio.create_task(cutover(here.operator(), "g2", waiver))
+        readers, looks, waiting = here.store.readers, count(1), asyncio.Event()
+
+        async def noticed() -> dict[str, bytes]:
+            if next(looks) == 2:  # the first look was one of the checks
+                waiting.set()
+            return await readers()
+
+        here.store.readers = noticed  # type: ignore[method-assign]
+        await waiting.wait()
+        here.now += 20
+        if lost == "shard":
+            head = here.writers[DOCUMENTS].head
+            standing = replace(head.standings["g2"], complete=False)
+            standings = {**head.standings, "g2": standing}
+            await here.store.commit(Commit(DOCUMENTS, head.fence, head.seq, standings=standings))
+        await here.announce("s1", "g1", "g2")
+        with pytest.raises(RefusedError) as refused:
+            await moving
+        assert refused.value.reason == {"shard": "shards"}.get(lost, "evidence")
+        assert (await here.registry()).serving.name == "g1"
 
     asyncio.run(scenario())

@@ -18,7 +18,7 @@ from tessera.generations.operations import parse_duration_s
 from tessera.generations.progress import progress
 from tessera.generations.rebuild import ShardRebuild, plan_rebuild, rebuild
 from tessera.kafka.reader import Bounds
-from tessera.policies import load_policy
+from tessera.policies import ChunkPolicy, TextPolicy, load_policy
 from tessera.settings import Settings
 from tessera.shards.status import read_status
 from tessera.store.base import Head, ShardId, Standing
@@ -148,6 +148,28 @@ def test_durations_are_given_with_a_unit(given: str, seconds: int) -> None:
 def test_what_is_no_duration_is_refused(given: str) -> None:
     with pytest.raises(RefusedError, match="is not a duration"):
         parse_duration_s(given)
+
+
+@pytest.mark.parametrize("given", ["999999999d", "3651d"])
+def test_what_lasts_longer_than_any_installation_is_refused(given: str) -> None:
+    with pytest.raises(RefusedError, match="is too long"):
+        parse_duration_s(given)
+
+
+def test_a_policy_that_repeats_each_token_in_thousands_of_chunks_is_refused() -> None:
+    async def scenario() -> None:
+        here = await Installation().open()
+        for overlap, refused in ((1999, True), (1876, True), (1875, False)):
+            rule = TextPolicy("window", size=2000, overlap=overlap)
+            creating = here.operator().create(ChunkPolicy(f"overlap-{overlap}", documents=rule))
+            if refused:
+                with pytest.raises(RefusedError, match=f"size 2000 and overlap {overlap}"):
+                    await creating
+                assert not here.log.values
+            else:
+                await creating
+
+    asyncio.run(scenario())
 
 
 class Reader:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
 import pytest
 
+from tessera.documents.record import DocumentRecord
 from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.events.topics import CHANGE_TOPICS, DOCUMENTS
@@ -220,6 +221,47 @@ def test_only_the_operator_changes_generations_and_readers_may_look() -> None:
         for path in ("/api/generations", "/api/generations/g1"):
             assert (await service.client.get(path, headers=reader)).status_code == 200
             assert (await service.client.get(path)).status_code == 401
+
+    with_service(use, read_token=READ, operator_token=OPERATE)
+
+
+def test_a_body_that_nobody_sent_is_not_read() -> None:
+    async def use(service: Service) -> None:
+        read = 0
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal read
+            read += 1
+            yield b"{"
+
+        json = {"Content-Type": "application/json"}
+        for path in ("", "/g1/compare", "/no/such/route"):
+            answer = await service.client.post(f"/api/generations{path}", content=body(), headers=json)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert read == 0
+
+    with_service(use, read_token=READ, operator_token=OPERATE)
+
+
+def test_a_reader_is_told_nothing_of_documents_it_may_not_see() -> None:
+    async def use(service: Service) -> None:
+        secret = EVENT.replace("a.md", "merger.md").replace('["*"]', '["board"]')
+        writer, shard = service.writers[0], service.writers[0].head.shard
+        await writer.write([Record(DOCUMENTS, 0, 1, b"handbook/merger.md", secret.encode())])
+        [stored] = await service.store.documents(shard, ["handbook/merger.md"])
+        blobs = DocumentRecord.decode(stored or b"", "handbook/merger.md").text_blobs()
+        for blob in blobs:
+            del service.store._shards[shard].blobs[blob]
+        operator = {"Authorization": f"Bearer {OPERATE}"}
+        body = {"policy": "window-200", "name": "g2"}
+        assert (await service.client.post("/api/generations", json=body, headers=operator)).status_code == 201
+        await service.tick()
+        for path in ("/api/generations", "/api/generations/g2", "/api/status", "/metrics"):
+            answer = await service.client.get(path, headers={"Authorization": f"Bearer {READ}"})
+            assert answer.status_code == 200
+            assert "merger" not in answer.text, path
+        assert "1 documents cannot be read" in writer.head.standings["g2"].note
 
     with_service(use, read_token=READ, operator_token=OPERATE)
 

@@ -12,7 +12,7 @@ from test_writer import CATALOG, DOCUMENTS, LINES, LOGS, Log, append, delete, ne
 from tessera.generations.bootstrap import contract_of, read_registry
 from tessera.generations.registry import Generation
 from tessera.policies import load_policy
-from tessera.shards import caretaker
+from tessera.shards import backfill, caretaker
 from tessera.shards.fingerprint import add, contribution
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import NO_FINGERPRINT
@@ -184,7 +184,7 @@ def test_a_backfill_that_waits_says_why_and_goes_on_by_itself(changes, lag, note
     asyncio.run(run())
 
 
-def test_a_document_whose_text_is_gone_is_named_and_the_rest_is_written():
+def test_a_document_whose_text_is_gone_is_named_in_the_log_and_the_rest_is_written(caplog):
     async def run() -> None:
         store, log = MemoryStore(), Log(DOCUMENTS)
         writer = await new_writer(store, DOCUMENTS)
@@ -196,7 +196,8 @@ def test_a_document_whose_text_is_gone_is_named_and_the_rest_is_written():
         await fill(writer)
         standing = (await store.head(DOCUMENTS)).standings["g2"]
         assert (standing.complete, standing.documents) == (False, 2)
-        assert "'handbook/b'" in standing.note
+        assert standing.note.startswith("1 documents cannot be read")
+        assert "'handbook/b'" in caplog.text
         await writer.write([log.add(upsert("b", 2, "new"))])
         writer._caretaker._backfills["g2"].listed_at = -1000.0
         await fill(writer)
@@ -230,5 +231,88 @@ def test_a_generation_given_up_is_removed_in_steps_once_no_reader_holds_it():
         assert not any(":g2:" in name for name in await store.counters(DOCUMENTS))
         expected = {"handbook/a": "newer", "handbook/b": "text b", "handbook/c": "text c"}
         await check_shard(store, DOCUMENTS, expected, PARAGRAPH)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"analyzer": "words@1/unicode-0.0.0"}, {"policy_canonical": {"documents": {"parser": "later@9"}}}],
+)
+def test_a_generation_that_this_build_cannot_write_is_not_adopted_and_stops_nothing(changed, caplog):
+    async def run() -> None:
+        store, log = MemoryStore(), Log(DOCUMENTS)
+        writer = await new_writer(store, DOCUMENTS)
+        foreign = replace(contract_of(WINDOW), **changed)
+        await move(store, g2=Generation("g2", foreign, "building"))
+        await fill(writer)
+        await writer.open()
+        await writer.write([log.add(upsert("v", 1, "alpha\n"))])
+        assert (await store.head(writer.head.shard)).live == ("g1",)
+        assert "does not adopt g2" in caplog.text
+        await move(store, g2=Generation("g2", foreign, "abandoned"), g3=replace(second(), name="g3"))
+        await fill(writer)
+        assert writer.head.live == ("g1", "g3")
+
+    asyncio.run(run())
+
+
+def test_a_record_that_cannot_be_read_keeps_its_generation_incomplete_and_stops_nothing():
+    async def run() -> None:
+        store, log = MemoryStore(), Log(DOCUMENTS)
+        writer = await new_writer(store, DOCUMENTS)
+        await writer.write([log.add(upsert(key, 1, "alpha\n")) for key in "vw"])
+        shard = writer.head.shard
+        documents = store._shards[shard].documents
+        damaged = min(documents)
+        documents[damaged] = b"\0"
+        await move(store, g2=second())
+        await fill(writer)
+        await fill(writer)
+        standing = writer.head.standings["g2"]
+        assert (standing.complete, standing.documents) == (False, 1)
+        assert standing.note.startswith("1 documents cannot be read")
+        await writer.write([log.add(upsert("v", 2, "beta\n")), log.add(upsert("w", 2, "beta\n"))])
+        writer._caretaker._backfills.clear()
+        await fill(writer)
+        assert writer.head.standings["g2"].complete
+
+    asyncio.run(run())
+
+
+def test_a_document_that_cannot_be_cut_keeps_its_generation_incomplete_and_stops_nothing(monkeypatch):
+    cut = backfill.cut_document
+
+    def failing(draft, *rest):
+        if draft.doc_id == "v":
+            raise IndexError
+        return cut(draft, *rest)
+
+    async def run() -> None:
+        store, log = MemoryStore(), Log(DOCUMENTS)
+        writer = await new_writer(store, DOCUMENTS)
+        await writer.write([log.add(upsert(key, 1, "alpha\n")) for key in "vw"])
+        await move(store, g2=second())
+        monkeypatch.setattr(backfill, "cut_document", failing)
+        await fill(writer)
+        await fill(writer)
+        standing = writer.head.standings["g2"]
+        assert (standing.complete, standing.documents) == (False, 1)
+        assert standing.note.startswith("1 documents cannot be read")
+
+    asyncio.run(run())
+
+
+def test_a_slice_holds_no_more_text_than_it_may_and_one_document_at_least(monkeypatch):
+    async def run() -> None:
+        store, log = MemoryStore(), Log(DOCUMENTS)
+        writer = await new_writer(store, DOCUMENTS)
+        await writer.write([log.add(upsert(f"v{n}", 1, "alpha " * 20 + "\n")) for n in range(9)])
+        await move(store, g2=second())
+        monkeypatch.setattr(backfill, "SLICE_BYTES", 250)
+        seq = writer.head.seq
+        await fill(writer)
+        assert writer.head.standings["g2"].documents == 9
+        assert writer.head.seq - seq == 1 + 5 + 1  # adopted; two documents of 121 bytes at a time; complete
 
     asyncio.run(run())
