@@ -257,7 +257,7 @@ def nested(levels: int) -> dict[str, Any]:
         {"action": "waive", "waiver": WAIVER, "at_ms": math.inf},
         {"action": "compared", "evidence": {"expires_at_ms": "x"}},
         {"action": "compared", "evidence": {"failed": [3]}},
-        {"action": "hold", "actor": "half a character \ud800"},
+        {"action": "hold", "note": "audit", "actor": "half a character \ud800"},
         {"action": "create", "generation": "g9", "contract": {"embedding": nested(900)}},
     ],
 )
