@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from tessera.ingestion.blocks import heading_titles
 from tessera.ingestion.chunk import Chunk, Parse, Span, build_chunks
+from tessera.ingestion.commonmark import markdown_blocks
 from tessera.ingestion.coverage import UncoveredRange, uncovered_ranges
 from tessera.ingestion.lines import lf_lines
-from tessera.ingestion.markdown import markdown_blocks, parse_markdown
+from tessera.ingestion.markdown import parse_markdown
 from tessera.ingestion.paragraph import chunk_text, parse_paragraphs
 from tessera.ingestion.resume import Resume
 from tessera.ingestion.runner import parse_log_chunks, parse_messages

@@ -45,12 +45,14 @@ class Parse(NamedTuple):
     ``open`` is where the next cut begins when the text grows, the start of the last span: spans from there on
     may still change, earlier ones cannot. ``end`` is the state behind the last line; after missing lines
     cutting goes on from :meth:`Resume.after_gap` of it. Parsers count no tokens: ``start_token`` of both is
-    that of the beginning.
+    that of the beginning. ``around``, where a parser gives it, is the part of each span's headings that the
+    span does not begin with: those a reader of the span alone would miss.
     """
 
     spans: list[Span]
     open: Resume
     end: Resume
+    around: list[tuple[str, ...]] | None = None
 
 
 def build_chunks(

@@ -1,152 +1,41 @@
 """Parser ``markdown``: the blocks of CommonMark, with tables and front matter, packed up to a size.
 
-A heading leads its section: no chunk ends with one that has content behind it, and one of the same or a
-higher level than the first heading of a chunk begins the next chunk. What is a heading is CommonMark's:
-underlined ones are, lines in fences, HTML and front matter are not; headings inside quotes and lists open no
-section.
-Fences, tables and list items stay whole where they fit; where they must be cut, between lines. A paragraph is
-cut between sentences, and only what has no other border inside a line, before a token.
+A heading leads its section: it goes into a chunk together with the content behind it, and so do headings one
+right after another. One of the same or a higher level than the heading that a chunk begins with begins the
+next chunk; a deeper one does where the chunk is half full, or where its first block would not fit. What is a
+heading is CommonMark's: underlined ones are, lines in fences, HTML and front matter are not; headings inside
+quotes and lists open no section.
 
-Blocks are found by pulldown-cmark, through pyromark.
+Fences, tables and list items stay whole where they fit, a heading before them included; where they must be
+cut, between lines. A paragraph is cut between sentences, a sentence between lines, and only a line that is
+too long by itself, before a token.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from itertools import repeat
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyromark
 
-from tessera.ingestion.blocks import Headings, heading_path, heading_title
+from tessera.ingestion.blocks import Headings, heading_path
 from tessera.ingestion.chunk import Parse, Span
-from tessera.ingestion.lines import BLANKS, bom_length
+from tessera.ingestion.commonmark import block_columns
+from tessera.ingestion.lines import BLANKS, line_end
 from tessera.ingestion.outline import moved
 from tessera.ingestion.resume import Resume
 from tessera.ingestion.sentence import sentence_spans
 
 Reserve = Callable[[tuple[str, ...]], int]
 
-_OPTIONS: Final = (
-    pyromark.Options.ENABLE_TABLES
-    | pyromark.Options.ENABLE_YAML_STYLE_METADATA_BLOCKS
-    | pyromark.Options.ENABLE_PLUSES_DELIMITED_METADATA_BLOCKS
-)
 _BLANK: Final = BLANKS + "\n"
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_ATX: Final = re.compile(r"\ufeff?[ \t]{0,3}#{1,6}(?=[ \t\r\n]|$)[ \t]*")
-_LEVELS: Final = {f"H{level}": level for level in range(1, 7)}
-
-
-class Block(NamedTuple):
-    """A block of whole lines: code points ``start`` to ``end``, the final line end left out.
-
-    ``kind`` is ``heading``, ``paragraph``, ``fence``, ``table``, ``item`` or ``other``; ``level`` and
-    ``title`` are a heading's.
-    """
-
-    start: int
-    end: int
-    kind: str
-    level: int = 0
-    title: str = ""
-
-
-def markdown_blocks(text: str, start: int = 0) -> list[Block]:
-    """The blocks of a document whose lines end at LF, in its order; every line with content is in one.
-
-    ``text`` is the source from code point ``start`` on. The items of the outermost lists are blocks each.
-    """
-    bom = bom_length(text, start)
-    source = _SURROGATE.sub("\ufffd", text[bom:])
-    place = _code_points(source)
-    blocks: list[Block] = []
-    done = 0
-    for kind, begins, ends, level in _outermost(source):
-        first = text.rfind("\n", 0, place(begins) + bom) + 1
-        last = _line_end(text, place(ends) + bom)
-        first = max(first, done)
-        if last <= first:
-            continue
-        if first > done + 1:
-            blocks += _loose(text, done, first)
-        title = _title(text[first:last]) if kind == "heading" else ""
-        blocks.append(Block(first, last, kind, level, title))
-        done = min(last + 1, len(text))
-    return blocks + list(_loose(text, done, len(text)))
-
-
-def _outermost(source: str) -> Iterator[tuple[str, int, int, int]]:
-    """Kind, start, end (in bytes) and level of the outermost blocks; of a list its items.
-
-    Whatever begins before the end of a block is inside of it, its own end included.
-    """
-    inside = 0
-    list_end = -1
-    events: Any = pyromark.events_with_range(source, options=_OPTIONS)
-    for event, span in events:
-        start = span["start"]
-        if start < inside:
-            continue
-        begun: Any = event if event.__class__ is str else event.get("Start")
-        if begun is None:
-            continue
-        name = begun if begun.__class__ is str else next(iter(begun))
-        if name == "List" and start >= list_end:
-            list_end = span["end"]
-            continue
-        inside = span["end"]
-        if start < list_end:
-            yield "item", start, inside, 0
-        elif name == "Heading":
-            yield "heading", start, inside, _LEVELS[begun["Heading"]["level"]]
-        elif name == "CodeBlock" and begun["CodeBlock"] != "Indented":
-            yield "fence", start, inside, 0
-        else:
-            yield _KINDS.get(name, "other"), start, inside, 0
-
-
-_KINDS: Final = {"Paragraph": "paragraph", "Table": "table"}
-
-
-def _code_points(source: str) -> Callable[[int], int]:
-    """From an offset in the UTF-8 of ``source`` to one in its code points."""
-    if source.isascii():
-        return lambda at: at
-    data = np.frombuffer(source.encode(), np.uint8)
-    before = np.concatenate(([0], np.cumsum((data & 0xC0) != 0x80)))
-    return lambda at: int(before[at])
-
-
-def _line_end(text: str, end: int) -> int:
-    """The end of the last line with content before ``end``, its line end left out."""
-    while end and text[end - 1] in _BLANK:
-        end -= 1
-    line_feed = text.find("\n", end)
-    last = len(text) if line_feed < 0 else line_feed
-    return last - 1 if last and text[last - 1] == "\r" else last
-
-
-def _loose(text: str, start: int, end: int) -> Iterator[Block]:
-    """Lines with content that no block of the parser holds, such as definitions of links."""
-    if text[start:end].strip(_BLANK):
-        first = start + len(text[start:end]) - len(text[start:end].lstrip(_BLANK))
-        first = max(start, text.rfind("\n", start, first) + 1)
-        yield Block(first, start + len(text[start:end].rstrip(_BLANK)), "other")
-
-
-def _title(lines: str) -> str:
-    """A heading's text without its marks; of an underlined one over several lines the last."""
-    atx = _ATX.match(lines)
-    if atx:
-        return heading_title(lines[atx.end() :]).strip(BLANKS)
-    return lines.rstrip(_BLANK).rpartition("\n")[0].rpartition("\n")[2].strip(BLANKS)
+_LINE: Final = re.compile(r"[^\n]+")
+_FINER: Final = {"paragraph": "sentence", "line": "token"}
+"""What a block that does not fit is cut into; ``line`` where nothing else is said."""
 
 
 def parse_markdown(
@@ -159,165 +48,204 @@ def parse_markdown(
 ) -> Parse:
     """Cut a document, the source from ``begin`` on, whose lines end at LF.
 
-    A chunk has at most ``size`` tokens, less what ``reserve`` says that its headings take beside it; without
-    a size, it is one section's own content. It begins with up to ``overlap`` tokens of whole blocks of the
-    one before, in the same section. Where the text grows, all of it is cut again: a line can change what
-    stands before it.
+    A chunk has at most ``size`` tokens, less what ``reserve`` says that the headings around it take beside
+    it, and one at least; without a size, it is one section's own content. It begins with up to ``overlap``
+    tokens of whole blocks, sentences or lines of the one before, in the same section. Where the text grows,
+    all of it is cut again: a line can change what stands before it.
     """
-    packing = _Packing(text, token_starts.tolist(), size, overlap, reserve)
-    for block in markdown_blocks(text, begin.start):
-        packing.add(block)
-    packing.close()
+    packing = _Packing(text, token_starts, size, overlap, reserve)
+    starts, ends, kinds, levels, titles = block_columns(text, begin.start)
+    for part, kind, title in zip(packing.parts(starts, ends, levels), kinds, titles, strict=True):
+        if part.level:
+            packing.heading(part, title)
+        else:
+            packing.content(part, kind)
+    packing.finish()
     spans: list[Span] = []
     counted, line = 0, begin.start_line
     for start, end, path in packing.chunks:
         line += text.count("\n", counted, start)
         counted = start
         spans.append((start, end, line, line + text.count("\n", start, end), path))
-    return Parse(spans, begin, moved(begin, text, len(text), len(spans)))
+    return Parse(spans, begin, moved(begin, text, len(text), len(spans)), packing.around)
 
 
-@dataclass(slots=True)
-class _Part:
-    """A block, or a piece of one, in the chunk that is being packed."""
+class _Part(NamedTuple):
+    """A block, or a piece of one: a half-open span in code points, one in tokens, and a heading's level."""
 
     start: int
     end: int
-    tokens: int
-    level: int
+    first: int
+    after: int
+    level: int = 0
 
 
 class _Packing:
-    """The chunk that is being packed, and those that are closed: start, end and headings of each."""
+    """The chunk that is being packed, and those that are closed.
+
+    ``chunks`` are start, end and path of the closed ones, ``around`` the paths of the headings around them
+    that they do not begin with. Headings wait until the content behind them comes.
+    """
 
     def __init__(
-        self, text: str, borders: Sequence[int], size: int | None, overlap: int, reserve: Reserve
+        self,
+        text: str,
+        token_starts: npt.NDArray[np.int64],
+        size: int | None,
+        overlap: int,
+        reserve: Reserve,
     ) -> None:
         self.chunks: list[tuple[int, int, tuple[str, ...]]] = []
-        self._text, self._borders = text, borders
+        self.around: list[tuple[str, ...]] = []
+        self._text, self._token_starts = text, token_starts
         self._size, self._overlap = size, overlap
         self._reserve = cache(lambda headings: reserve(heading_path(headings)))
-        self._parts: list[_Part] = []
-        self._used = 0
-        self._contents = 0
-        self._fresh = 0
-        self._outside: Headings = ()
         self._open: Headings = ()
+        self._waiting: list[_Part] = []
+        self._around_waiting: Headings = ()
+        # The chunk that is being packed. Its first ``_kept`` parts are in the one before, too. ``_limit`` is
+        # the token where it ends at the latest.
+        self._parts: list[_Part] = []
+        self._kept = 0
+        self._limit = 0
         self._path: tuple[str, ...] = ()
+        self._around: Headings = ()
 
-    def add(self, block: Block) -> None:
-        """Put a block behind what is there."""
-        if block.level:
-            self._heading(block)
+    def parts(
+        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], levels: Iterable[int]
+    ) -> Iterator[_Part]:
+        """The parts between these offsets, with the tokens that start in each."""
+        columns = (starts, ends, *map(self._token_starts.searchsorted, (starts, ends)))
+        return map(_Part, *(column.tolist() for column in columns), levels)
+
+    def heading(self, part: _Part, title: str) -> None:
+        """Let a heading wait for its content."""
+        outside = _outside(self._open, part.level)
+        around = _outside(self._around_waiting, part.level) if self._waiting else outside
+        if self._waiting and part.after - self._waiting[0].first > self._room(around):
+            self._lead(self._waiting[-1].after)
+            self._close()
+            around = outside
+        self._open = (*outside, (part.level, title))
+        self._around_waiting = around
+        if part.after - part.first <= self._room(around):
+            self._waiting.append(part)
+            return
+        self._close()
+        self._add_tokens(part, around)
+        self._waiting, self._parts = self._parts, []
+
+    def content(self, part: _Part, kind: str) -> None:
+        """Put content behind what is there, cut where it is too long for a chunk."""
+        if self._waiting:
+            self._lead(part.after)
+        elif not self._parts:
+            self._begin(part.first, self._open)
+        if part.after > self._limit:
+            self._make_room(part)
+        if part.after <= self._limit:
+            self._parts.append(part)
+        elif (finer := _FINER.get(kind, "line")) == "token":
+            self._add_tokens(part, self._open)
         else:
-            self._content(block.start, block.end, block.kind)
+            for piece in self._pieces(part, finer):
+                self.content(piece, finer)
 
-    def _heading(self, block: Block) -> None:
-        tokens = self._count(block.start, block.end)
-        if self._parts and (self._begins_chunk(block) or self._used + tokens > self._room()):
-            self.close()
-        outside = tuple(each for each in self._open if each[0] < block.level)
-        self._open = (*outside, (block.level, block.title))
+    def finish(self) -> None:
+        """Close the last chunk; headings with nothing behind them are in it or are one."""
+        if self._waiting:
+            self._lead(self._waiting[-1].after)
+        self._close()
+
+    def _lead(self, after: int) -> None:
+        """Put the waiting headings into a chunk that reaches to the token ``after``, a new one if need be."""
+        if self._parts and (after > self._limit or self._begins_chunk()):
+            self._close()
         if not self._parts:
-            self._outside = outside
-        if tokens <= self._room():
-            self._append(block.start, block.end, block.level)
-            return
-        for start, end in self._pieces(block.start, block.end, "token", self._room()):
-            self._append(start, end, block.level)
-            self.close()
+            self._begin(self._waiting[0].first, self._around_waiting)
+        self._parts += self._waiting
+        self._waiting = []
 
-    def _begins_chunk(self, block: Block) -> bool:
-        """Whether a heading ends the chunk before it; it never parts from headings just before it."""
-        if not self._contents:
-            return False
-        first = next((part.level for part in self._parts if part.level), 0)
-        if self._size is None or block.level <= first or not first:
+    def _begins_chunk(self) -> bool:
+        first = self._parts[0]
+        if self._size is None or min(part.level for part in self._waiting) <= first.level or not first.level:
             return True
-        return 2 * (self._used + self._count(block.start, block.end)) > self._room()
+        return 2 * (self._waiting[-1].after - first.first) > self._limit - first.first
 
-    def _content(self, start: int, end: int, kind: str) -> None:
-        """Put content behind what is there, cut where it is too long for a chunk of its own."""
-        tokens = self._count(start, end)
-        if self._used + tokens <= self._room():
-            self._append(start, end, 0)
+    def _make_room(self, part: _Part) -> None:
+        """Begin another chunk, unless this one has nothing of its own but headings.
+
+        What it repeats of the one before gives way where the part would be whole without it.
+        """
+        if len(self._parts) > self._kept and not self._parts[-1].level:
+            kept = self._shared()
+            self._close()
+            self._begin(kept[0].first if kept else part.first, self._open)
+            self._parts, self._kept = kept, len(kept)
+        if part.after - part.first > self._room(self._open):
             return
-        if self._contents:
-            self.close(overlapped=True)
-            while self._parts and self._used + tokens > self._room():
-                self._drop_first()
-            if self._used + tokens <= self._room():
-                self._append(start, end, 0)
-                return
-        finer = {"paragraph": "sentence", "sentence": "token", "line": "token"}.get(kind, "line")
-        room = max(1, self._room() - self._used)
-        for first, last in self._pieces(start, end, finer, room):
-            if finer != "token":
-                self._content(first, last, finer)
-            else:
-                if self._used + self._count(first, last) > self._room():
-                    self.close()
-                self._append(first, last, 0)
-
-    def _pieces(self, start: int, end: int, by: str, room: int) -> Iterator[tuple[int, int]]:
-        """Pieces of a stretch of text: its sentences, its lines, or runs of so many tokens."""
-        text = self._text
-        if by == "sentence":
-            yield from ((start + a, start + b) for a, b in sentence_spans(text[start:end]))
-        elif by == "line":
-            for match in re.finditer(r"[^\n]+", text[start:end]):
-                if match[0].strip(BLANKS):
-                    yield start + match.start(), start + len(text[start : start + match.end()].rstrip("\r"))
-        else:
-            first, after = (bisect_left(self._borders, at) for at in (start, end))
-            cuts = [start, *self._borders[first + room : after : max(1, self._room(alone=True))], end]
-            for begin, stop in pairwise(cuts):
-                yield begin, begin + len(text[begin:stop].rstrip(_BLANK))
-
-    def _append(self, start: int, end: int, level: int) -> None:
-        if not self._contents:
-            self._path = heading_path(self._open)
-        self._hold(_Part(start, end, self._count(start, end), level))
-        self._fresh += 1
-
-    def _hold(self, part: _Part) -> None:
-        self._parts.append(part)
-        self._used += part.tokens
-        self._contents += not part.level
-
-    def _drop_first(self) -> None:
-        part = self._parts.pop(0)
-        self._used -= part.tokens
-        self._contents -= not part.level
-
-    def close(self, *, overlapped: bool = False) -> None:
-        """End the chunk that is being packed; the next begins with parts of it where it is ``overlapped``."""
-        if self._fresh:
-            self.chunks.append((self._parts[0].start, self._parts[-1].end, self._path))
-        kept = self._shared() if overlapped and self._overlap else []
-        self._parts, self._used, self._contents, self._fresh = [], 0, 0, 0
-        for part in kept:
-            self._hold(part)
-        self._path = heading_path(self._open)
-        self._outside = self._open
+        while self._kept and part.after > self._limit:
+            del self._parts[0]
+            self._kept -= 1
+            self._begin(self._parts[0].first if self._parts else part.first, self._open)
 
     def _shared(self) -> list[_Part]:
-        """The last parts that the next chunk may begin with, never all of them."""
-        kept: list[_Part] = []
-        tokens = 0
+        """The last parts, of one section, that the next chunk may begin with; never all of them."""
+        end = self._parts[-1].after
+        count = 0
         for part in reversed(self._parts[1:]):
-            tokens += part.tokens
-            if part.level or tokens > self._overlap:
+            if part.level or end - part.first > self._overlap:
                 break
-            kept.append(part)
-        return kept[::-1]
+            count += 1
+        return self._parts[len(self._parts) - count :] if self._overlap else []
 
-    def _room(self, *, alone: bool = False) -> int:
-        """Tokens that the chunk may have, one at least; ``alone``: one without headings of its own."""
+    def _add_tokens(self, part: _Part, around: Headings) -> None:
+        """Put a part behind what is there that no chunk can hold: cut before tokens."""
+        start, first = part.start, part.first
+        while True:
+            if not self._parts:
+                self._begin(first, around)
+            if part.after <= self._limit:
+                self._parts.append(part._replace(start=start, first=first))
+                return
+            if self._limit > first:
+                border = int(self._token_starts[self._limit])
+                end = start + len(self._text[start:border].rstrip(_BLANK))
+                if end > start:
+                    self._parts.append(_Part(start, end, first, self._limit, part.level))
+                start, first = border, self._limit
+            self._close()
+
+    def _pieces(self, part: _Part, by: str) -> Iterator[_Part]:
+        """The sentences or the lines of a part."""
+        text = self._text[part.start : part.end]
+        if by == "sentence":
+            spans = sentence_spans(text)
+        else:
+            lines = (match for match in _LINE.finditer(text) if match[0].strip(BLANKS))
+            spans = [(line.start(), line_end(text, line.end())) for line in lines]
+        starts, ends = np.array(spans, np.int64).T + part.start
+        return self.parts(starts, ends, repeat(0))
+
+    def _begin(self, token: int, around: Headings) -> None:
+        """A chunk that begins with this token, under the open headings; its own are not ``around`` it."""
+        self._path, self._around = heading_path(self._open), around
+        self._limit = token + self._room(around)
+
+    def _close(self) -> None:
+        """End the chunk that is being packed."""
+        if len(self._parts) > self._kept:
+            self.chunks.append((self._parts[0].start, self._parts[-1].end, self._path))
+            self.around.append(heading_path(self._around))
+        self._parts, self._kept = [], 0
+
+    def _room(self, around: Headings) -> int:
+        """Tokens that a chunk may have beside these headings, one at least."""
         if self._size is None:
-            return len(self._borders) + 1
-        outside = self._open if alone else self._outside
-        return max(1, self._size - self._reserve(outside))
+            return len(self._token_starts) + 1
+        return max(1, self._size - self._reserve(around))
 
-    def _count(self, start: int, end: int) -> int:
-        return bisect_left(self._borders, end) - bisect_left(self._borders, start)
+
+def _outside(headings: Headings, level: int) -> Headings:
+    """The headings that a heading of this level leaves open."""
+    return tuple(heading for heading in headings if heading[0] < level)

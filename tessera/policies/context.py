@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from tessera.ingestion import Chunk, heading_titles
@@ -25,8 +26,24 @@ def heading_context(path: Sequence[str], own: Iterable[str], limit: int | None) 
     return SEPARATOR.join(titles)
 
 
-def with_heading_contexts(chunks: Iterable[Chunk], limit: int | None) -> list[Chunk]:
-    """The chunks, each with the context of its headings."""
+@lru_cache(maxsize=1024)
+def path_context(path: tuple[str, ...], limit: int | None) -> str:
+    """The context of a chunk under this path that begins with none of its headings."""
+    return heading_context(path, (), limit)
+
+
+def with_heading_contexts(
+    chunks: Iterable[Chunk], limit: int | None, around: Sequence[tuple[str, ...]] | None = None
+) -> list[Chunk]:
+    """The chunks, each with the context of its headings.
+
+    ``around`` are the headings around each chunk but for its own, where the parser has told them apart.
+    """
+    if around is not None:
+        return [
+            chunk._replace(context=path_context(path, limit))
+            for chunk, path in zip(chunks, around, strict=True)
+        ]
     return [
         chunk._replace(context=heading_context(chunk.headings, heading_titles(chunk.text), limit))
         for chunk in chunks

@@ -25,7 +25,7 @@ from tessera.ingestion import (
     parse_sentences,
     parse_windows,
 )
-from tessera.policies.context import heading_context, tokens_of, with_heading_contexts
+from tessera.policies.context import path_context, tokens_of, with_heading_contexts
 from tessera.policies.windows import token_windows
 from tessera.policies.words import word_starts
 
@@ -41,7 +41,7 @@ REVISIONS: Final = {
     "runner": "runner@1",
     "window": "window@1",
     "sentence": "sentence@1",
-    "markdown": "markdown@1",
+    "markdown": "markdown@2",
     "none": "none@1",
     "headings": "headings@1",
 }
@@ -105,7 +105,7 @@ class TextPolicy:
         """Tokens that the context of a chunk under these headings may take."""
         if self.parent_context == "none" or not headings:
             return 0
-        return tokens_of(heading_context(headings, (), self.context_limit))
+        return tokens_of(path_context(headings, self.context_limit))
 
     def canonical(self) -> dict[str, Any]:
         """Return the JSON values that identify it, defaults filled in and revisions in."""
@@ -213,13 +213,14 @@ class ChunkPolicy:
         whole lines, in whatever steps, the chunks are those of the whole log cut at once.
         """
         rule = self.for_media_type(media_type)
-        lines = text if is_log or _TABLES[media_type] != "documents" else lf_lines(text)
+        is_document = _TABLES[media_type] == "documents"
+        lines = lf_lines(text) if is_document and not is_log else text
         starts = word_starts(text)
-        spans, place, end = _parse(rule, lines, begin, starts, is_log=_TABLES[media_type] != "documents")
+        spans, place, end, around = _parse(rule, lines, begin, starts, is_log=not is_document)
         borders = [border for span in spans for border in span[:2]]
         borders += [place.start - begin.start, end.start - begin.start]
         tokens: list[int] = (starts.searchsorted(borders) + begin.start_token).tolist()
         chunks = build_chunks(text, spans, stem, begin, zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
         if rule.parent_context == "headings":
-            chunks = with_heading_contexts(chunks, rule.context_limit)
+            chunks = with_heading_contexts(chunks, rule.context_limit, around)
         return Cut(chunks, replace(place, start_token=tokens[-2]), replace(end, start_token=tokens[-1]))
