@@ -179,6 +179,9 @@ def rebuild(
         bool, typer.Option("--from-log", help="Read the topics again from their beginning.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it: all shards are emptied first.")] = False,
+    lose: Annotated[
+        int, typer.Option("--lose", min=0, metavar="N", help="Documents that may be lost: not in the log.")
+    ] = 0,
     broker: Broker = None,
     redis: Redis = None,
     data_dir: DataDir = None,
@@ -189,7 +192,7 @@ def rebuild(
     from tessera.cli import lifecycle
 
     flags = servers(broker, redis, data_dir)
-    lifecycle.rebuild(flags, config, from_log=from_log, confirmed=yes, as_json=as_json)
+    lifecycle.rebuild(flags, config, from_log=from_log, confirmed=yes, lose=lose, as_json=as_json)
 
 
 @generation_app.command("cutover", epilog="Example: tessera generation cutover g2 --dry-run")

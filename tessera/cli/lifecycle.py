@@ -276,18 +276,24 @@ def rollback(flags: Flags, config: Path | None, why: str, *, dry_run: bool, as_j
     _tell_move(operated(flags, config, make), dry_run=dry_run, as_json=as_json)
 
 
-def rebuild(flags: Flags, config: Path | None, *, from_log: bool, confirmed: bool, as_json: bool) -> None:
+def rebuild(
+    flags: Flags, config: Path | None, *, from_log: bool, confirmed: bool, lose: int, as_json: bool
+) -> None:
     """Empty all shards, to be read again from the log; unless ``confirmed`` show what that reaches."""
     if not from_log:
         raise SettingsError("give --from-log: the log is what a rebuild reads")
 
     async def make(operator: Operator) -> None:
-        plan = await plan_rebuild(operator.settings, operator.store)
+        with progress("looking for what the log does not hold") as bar:
+            plan = await plan_rebuild(
+                operator,
+                on_progress=lambda shard: bar.update(bar.task_ids[0], description=f"looking at {shard}"),
+            )
         if as_json:
-            print_json([asdict(each) | {"unreachable": each.unreachable} for each in plan])
+            print_json([each.to_value() for each in plan])
         else:
             print_rebuild(plan, console())
-        await rebuild_shards(operator.store, plan, confirmed=confirmed)
+        await rebuild_shards(operator, plan, confirmed=confirmed, lose=lose)
 
     operated(flags, config, make)
     if not as_json:

@@ -83,7 +83,7 @@ def print_move(move: Move, out: Console, *, dry_run: bool) -> None:
 def print_rebuild(plan: Sequence[ShardRebuild], out: Console) -> None:
     """What a rebuild reaches, shard by shard."""
     for each in plan:
-        out.print(f"{each.shard}: applied up to {each.applied}; {each.explanation}")
+        out.print(printable(f"{each.shard}: applied up to {each.applied}; {each.explanation}"))
     if not plan:
         out.print("no shard was ever claimed: there is nothing to rebuild")
 

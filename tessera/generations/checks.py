@@ -14,7 +14,7 @@ from tessera.settings import Settings
 from tessera.shards.status import IndexStatus
 from tessera.store.base import Head, ShardId
 
-WAIVABLE: Final = ("parity", "evidence", "lag", "parse_failures", "dead_letters", "readers")
+WAIVABLE: Final = ("documents", "parity", "evidence", "lag", "parse_failures", "dead_letters", "readers")
 """Checks that an operator may overrule. Not those that keep a part of the corpus from being served."""
 
 CLOCK_SKEW_MS: Final = 2_000
@@ -63,6 +63,7 @@ def cutover_checks(situation: Situation, candidate: Generation, settings: Settin
     checks = [
         _state(candidate),
         *shard_checks(situation, candidate.name),
+        _documents(situation, candidate.name),
         _evidence(situation.registry, candidate, situation.now_ms),
         _lag(situation, settings.cutover_max_lag),
         _bounded(
@@ -95,6 +96,17 @@ def shard_checks(situation: Situation, name: str) -> list[Check]:
             "shards", False, f"{len(found.missing)} of {found.shards} shards do not hold it whole: {named}"
         )
     return [complete, _parity(situation.heads, name, serving)]
+
+
+def _documents(situation: Situation, name: str) -> Check:
+    """Whether there is anything to serve: an index that was emptied has no evidence of what it will hold."""
+    standings = [head.standings.get(name) for head in situation.heads if head is not None]
+    documents = sum(standing.documents for standing in standings if standing is not None)
+    if not documents:
+        return Check(
+            "documents", False, "it holds no document: nothing was published, or is not read again yet"
+        )
+    return Check("documents", True, f"it holds {documents:,} documents")
 
 
 def readers_check(readers: Mapping[str, Reader], name: str) -> Check:

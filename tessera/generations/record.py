@@ -28,6 +28,7 @@ Action = Literal[
     "contract",
     "contracted",
     "abandon",
+    "rebuild",
 ]
 
 MAX_DEPTH: Final = 32

@@ -12,6 +12,8 @@
                                                                                    ▼
                                                             contracted ◀──── contracting
 
+A rebuild from the log takes every candidate back to building: what was proved of it is void.
+
 No clock is read here: times come from the record. What a step needs to know of shards, readers and logs was
 checked by the operator's command before it published the record (:mod:`tessera.generations.checks`).
 """
@@ -247,6 +249,18 @@ def _abandon(registry: Registry, record: ControlRecord) -> Registry:
     return _with(registry, _stepped(replace(generation, state="abandoned", paused=False), record))
 
 
+def _rebuild(registry: Registry, record: ControlRecord) -> Registry:
+    """Every written generation is emptied and written again: what was proved of candidates is void."""
+    _in(registry, record, "serving")
+    emptied = []
+    for name in registry.written:
+        generation = _stepped(registry.generations[name], record)
+        if generation.state in CANDIDATE:
+            generation = replace(generation, state="building", evidence=None, waiver=None)
+        emptied.append(generation)
+    return _with(registry, *emptied)
+
+
 _STEPS: Mapping[Action, Callable[[Registry, ControlRecord], Registry]] = {
     "create": _create,
     "rate": _set_rate,
@@ -262,6 +276,7 @@ _STEPS: Mapping[Action, Callable[[Registry, ControlRecord], Registry]] = {
     "contract": _contract,
     "contracted": _contracted,
     "abandon": _abandon,
+    "rebuild": _rebuild,
 }
 
 _NEXT: Mapping[State, str] = {

@@ -88,11 +88,11 @@ async def rollback(body: RollbackRequest, services: Serving, operator: Hands) ->
 @router.post("/rebuild", responses=REFUSALS)
 async def rebuild_from_log(body: RebuildRequest, services: Serving, operator: Hands) -> list[dict[str, Any]]:
     """Rebuild everything from the log, for when Redis was lost: all shards are emptied and read again."""
-    plan = await plan_rebuild(services.settings, services.store)
+    plan = await plan_rebuild(operator)
     if not body.dry_run:
-        await rebuild(services.store, plan, confirmed=body.confirmed)
+        await rebuild(operator, plan, confirmed=body.confirmed, lose=body.lose)
         services.forget_overview()
-    return [asdict(each) | {"shard": str(each.shard), "explanation": each.explanation} for each in plan]
+    return [each.to_value() for each in plan]
 
 
 @router.post("/{name}/pause", response_model=GenerationDetail, responses=REFUSALS)

@@ -147,7 +147,11 @@ class RemovalRequest(_Body):
 
 
 class RebuildRequest(_Body):
-    """Nothing is emptied unless ``confirmed``; ``dry_run`` says what the logs still hold."""
+    """Nothing is emptied unless ``confirmed``; ``dry_run`` says what the logs still hold.
+
+    ``lose``: how many documents may be lost at most, for the logs do not hold them.
+    """
 
     dry_run: bool = False
     confirmed: bool = False
+    lose: int = Field(0, ge=0)

@@ -85,18 +85,22 @@ class LogReader:
                 )  # or what follows would be fetched while others are waited for
         return found
 
-    async def all_records(self, shard: ShardId) -> list[Record]:
-        """Every record of the partition in order, up to the end that it has when the last one is read."""
+    async def batches(self, shard: ShardId) -> AsyncIterator[list[Record]]:
+        """Every record of the partition in order, as they are fetched, up to the end that it has when the
+        last one is read."""
         partition = self._partitions[shard]
         starts = await self._consumer.beginning_offsets([partition])
         self._consumer.seek(partition, starts[partition])
-        records: list[Record] = []
         while True:
             messages = await self._consumer.getmany(partition, timeout_ms=_POLL_MS)
-            records += [record_of(message) for message in messages.get(partition, ())]
+            yield [record_of(message) for message in messages.get(partition, ())]
             end = self._consumer.highwater(partition)
             if end is not None and await self._consumer.position(partition) >= end:
-                return records
+                return
+
+    async def all_records(self, shard: ShardId) -> list[Record]:
+        """The records of :meth:`batches` together."""
+        return [record async for batch in self.batches(shard) for record in batch]
 
 
 @asynccontextmanager

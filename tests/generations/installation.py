@@ -9,8 +9,9 @@ from typing import Any
 
 import orjson
 import pytest
-from dual_index import CATALOG, SHARDS
+from dual_index import CATALOG, DOCUMENTS, SHARDS
 
+from tessera.events.change import Record
 from tessera.generations.bootstrap import bootstrap, read_registry
 from tessera.generations.control import ControlLog
 from tessera.generations.operations import Operator
@@ -19,7 +20,7 @@ from tessera.generations.registry import Evidence, Registry
 from tessera.policies import ChunkPolicy, TextPolicy
 from tessera.settings import Settings
 from tessera.shards.writer import ShardWriter
-from tessera.store.base import ShardId, ShardStore
+from tessera.store.base import NO_OFFSET, ShardId, ShardStore
 from tessera.store.memory import MemoryStore
 
 NAMESPACE = "tessera"
@@ -69,6 +70,17 @@ class Installation:
             await self.writers[shard].open()
         return self
 
+    async def put(self, doc_id: str, content: str) -> None:
+        """One document, or its next revision."""
+        offset = self.writers[DOCUMENTS].head.applied + 1
+        event = {"v": 1, "op": "upsert", "source": "handbook", "doc_id": doc_id, "revision": offset}
+        value = orjson.dumps({**event, "media_type": "text/markdown", "content": content})
+        record = Record(
+            DOCUMENTS.topic, 0, offset, f"handbook/{doc_id}".encode(), value, (), 1_700_000_000_000
+        )
+        report = await self.writers[DOCUMENTS].write([record])
+        assert not report.reasons
+
     def operator(self, actor: str = "ann@desk") -> Operator:
         async def now_ms() -> int:
             return round(self.now * 1000)
@@ -116,7 +128,9 @@ class Installation:
         return replace(evidence, **changed)
 
     async def gated(self, name: str = "g2", size: int = 6, **evidence: Any) -> None:
-        """A candidate that is ready to be served."""
+        """A candidate that is ready to be served, of one document at least."""
+        if DOCUMENTS in self.writers and self.writers[DOCUMENTS].head.applied == NO_OFFSET:
+            await self.put("first.md", "something to serve\n")
         operator = self.operator()
         await operator.create(policy(size), name)
         await self.tick()

@@ -20,7 +20,17 @@ from tessera.store.base import Commit, ShardId
 from tessera.store.memory import MemoryStore
 
 DAY_MS = 24 * 3600 * 1000
-NAMES = ["state", "shards", "parity", "evidence", "lag", "parse_failures", "dead_letters", "readers"]
+NAMES = [
+    "state",
+    "shards",
+    "parity",
+    "documents",
+    "evidence",
+    "lag",
+    "parse_failures",
+    "dead_letters",
+    "readers",
+]
 
 
 @pytest.fixture(autouse=True)

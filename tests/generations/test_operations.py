@@ -1,10 +1,8 @@
-"""Creating and steering generations, their progress, and rebuilding from the log."""
+"""Creating and steering generations, and their progress."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +14,7 @@ from tessera.errors import RefusedError
 from tessera.generations.description import described, detail
 from tessera.generations.operations import parse_duration_s
 from tessera.generations.progress import progress
-from tessera.generations.rebuild import ShardRebuild, plan_rebuild, rebuild
-from tessera.kafka.reader import Bounds
 from tessera.policies import ChunkPolicy, TextPolicy, load_policy
-from tessera.settings import Settings
 from tessera.shards.status import read_status
 from tessera.store.base import Head, ShardId, Standing
 
@@ -168,47 +163,5 @@ def test_a_policy_that_repeats_each_token_in_thousands_of_chunks_is_refused() ->
                 assert not here.log.values
             else:
                 await creating
-
-    asyncio.run(scenario())
-
-
-class Reader:
-    """Tells bounds of logs as a broker would."""
-
-    async def bounds(self) -> dict[ShardId, Bounds]:
-        return {DOCUMENTS: Bounds(3, 8), LOGS: Bounds(0, 0)}
-
-
-@asynccontextmanager
-async def opened(_: str, shards: Collection[ShardId], __: object) -> AsyncIterator[Reader]:
-    assert set(shards) == set(SHARDS)
-    yield Reader()
-
-
-def test_a_rebuild_says_what_the_log_no_longer_holds_and_asks_before_it_empties_shards(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tessera.generations.rebuild.open_reader", opened)
-
-    async def scenario() -> None:
-        here = await Installation().open()
-        plan = await plan_rebuild(Settings(broker="b:1", redis="redis://r/0"), here.store)
-        assert plan == [ShardRebuild(DOCUMENTS, -1, 3, 8), ShardRebuild(LOGS, -1, 0, 0)]
-        assert "offsets 0 to 2 are gone from the log" in plan[0].explanation
-        assert plan[1].explanation == "its log is empty: nothing can be read"
-        before = await here.store.heads(SHARDS)
-        with pytest.raises(RefusedError, match="--yes"):
-            await rebuild(here.store, plan, confirmed=False)
-        assert await here.store.heads(SHARDS) == before
-        emptied = await rebuild(here.store, plan, confirmed=True)
-        assert [(each.shard, each.epoch, each.applied) for each in emptied] == [(s, 1, -1) for s in SHARDS]
-
-    asyncio.run(scenario())
-
-
-def test_a_rebuild_of_nothing_reads_nothing() -> None:
-    async def scenario() -> None:
-        here = await Installation().open([])
-        assert await plan_rebuild(Settings(broker="b:1", redis="redis://r/0"), here.store) == []
 
     asyncio.run(scenario())
