@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -94,6 +94,19 @@ class DocumentRecord:
             raise CorruptionError(
                 f"the record of document {key!r} cannot be read ({error}): publish the document again"
             ) from error
+
+
+def decoded_records(
+    stored: Iterable[tuple[str, bytes]],
+) -> tuple[list[tuple[str, DocumentRecord]], dict[str, str]]:
+    """Records by key, and why others cannot be read: one that is damaged must not stop its whole shard."""
+    records, lost = [], {}
+    for key, data in stored:
+        try:
+            records.append((key, DocumentRecord.decode(data, key)))
+        except CorruptionError as error:
+            lost[key] = str(error)
+    return records, lost
 
 
 def digests_id(text_id: str, full_blocks: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tessera.errors import RefusedError
 from tessera.generations.operations import Operator
-from tessera.generations.rehearsal import decoded, in_doubt, lost
+from tessera.generations.rehearsal import in_doubt, known_records, lost
 from tessera.kafka.connection import NO_SECURITY, Security
 from tessera.kafka.probe import LogState, probe_log
 from tessera.kafka.reader import open_reader
@@ -115,7 +115,7 @@ async def plan_rebuild(
 
 async def _plan_shard(operator: Operator, head: Head, log: LogState, security: Security) -> ShardRebuild:
     store, settings, shard = operator.store, operator.settings, head.shard
-    records = decoded(await store.scan_documents(shard))
+    records = known_records(await store.scan_documents(shard))
     live = sum(record is None or not record.deleted for record in records.values())
     doubtful = in_doubt(records, head, log)
     keys = sorted(doubtful)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from tessera.documents.record import EPOCH_STEP, DocumentRecord
-from tessera.errors import CorruptionError
+from tessera.documents.record import EPOCH_STEP, DocumentRecord, decoded_records
 from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.generations.bootstrap import bootstrap
@@ -23,16 +22,10 @@ KnownRecord = DocumentRecord | None
 """None for one whose stored form cannot be read: nothing says then that the log holds it."""
 
 
-def decoded(stored: Sequence[tuple[str, bytes]]) -> dict[str, KnownRecord]:
+def known_records(stored: Sequence[tuple[str, bytes]]) -> dict[str, KnownRecord]:
     """Records of a shard by key."""
-    return {key: _decoded(key, data) for key, data in stored}
-
-
-def _decoded(key: str, data: bytes) -> KnownRecord:
-    try:
-        return DocumentRecord.decode(data, key)
-    except CorruptionError:
-        return None
+    records, unreadable = decoded_records(stored)
+    return {**dict(records), **dict.fromkeys(unreadable)}
 
 
 def in_doubt(records: Mapping[str, KnownRecord], head: Head, log: LogState) -> dict[str, KnownRecord]:
@@ -70,14 +63,8 @@ async def lost(
         asked = [record for record in batch if (record.key or b"").decode("utf-8", "replace") in doubtful]
         if asked:
             await writer.write(asked)
-    keys = sorted(doubtful)
-    given = await store.documents(shard, keys)
-    await store.close()
-    return [
-        key
-        for key, data in zip(keys, given, strict=True)
-        if not _is_same(doubtful[key], None if data is None else _decoded(key, data))
-    ]
+    given = known_records(await store.scan_documents(shard))
+    return [key for key, record in sorted(doubtful.items()) if not _is_same(record, given.get(key))]
 
 
 def _is_same(held: KnownRecord, given: KnownRecord) -> bool:

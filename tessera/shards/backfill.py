@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tessera.documents.draft import Draft
 from tessera.documents.log import LogText
-from tessera.documents.record import DocumentRecord
+from tessera.documents.record import DocumentRecord, decoded_records
 from tessera.documents.text import block_ids, decompress
 from tessera.errors import CorruptionError
 from tessera.events.catalog import SourceCatalog
@@ -114,19 +114,6 @@ async def missing_keys(
     records, lost = decoded_records(await store.scan_documents(shard))
     found = [key for key, each in records if not each.deleted and generation not in each.indexed]
     return found[::-1], lost
-
-
-def decoded_records(
-    stored: Iterable[tuple[str, bytes]],
-) -> tuple[list[tuple[str, DocumentRecord]], dict[str, str]]:
-    """Records by key, and why others cannot be read: one that is damaged must not stop its whole shard."""
-    records, lost = [], {}
-    for key, data in stored:
-        try:
-            records.append((key, DocumentRecord.decode(data, key)))
-        except CorruptionError as error:
-            lost[key] = str(error)
-    return records, lost
 
 
 async def build_slice(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tessera.documents.draft import Draft
-from tessera.documents.record import DocumentRecord, IndexedState
+from tessera.documents.record import DocumentRecord
 from tessera.documents.storage import HeldText, StoredText, store_text
 from tessera.errors import EventError
 from tessera.index.analyzer import Analyzer, RememberingAnalyzer
@@ -15,6 +15,7 @@ from tessera.index.builder import build_segment
 from tessera.index.codec import encode
 from tessera.index.segment import ChunkEntry, DocumentEntry, segment_blob
 from tessera.policies import ChunkPolicy
+from tessera.shards.counting import difference
 from tessera.shards.cutting import cut_document
 from tessera.shards.loading import Assembled, Loaded
 from tessera.shards.records import Arrival, Poison
@@ -94,12 +95,15 @@ def build_plan(
         _build_generation(plan, changed, stored, records, held_texts, head, generation, applied)
     names = [generation.name for generation in generations]
     standings = dict(head.standings)
+    if loaded.recount is not None:
+        standings.update(loaded.recount.standings)
+        plan.counters.update(loaded.recount.corrections)
     for draft in changed:
         record = records[draft.key]
         indexed = {name: record.indexed[name] for name in names if name in record.indexed}
         record = replace(record, indexed=indexed, changed_at_ms=now_ms)
         plan.documents[draft.key] = record.encode()
-        plan.counters.update(_difference(draft.declaration.name, draft.held, record, names))
+        plan.counters.update(difference(draft.declaration.name, draft.held, record, names))
         for name in names:
             standings[name] = moved(standings[name], name, draft.key, draft.held, record)
     plan.standings = standings
@@ -177,31 +181,3 @@ def _segment_plan(
     plan.chunks_added += chunks
     meta = SegmentMeta(segment_id, watermark=0, chunks=chunks, size_bytes=len(blob))
     return GenerationPlan(meta, blob, tuple(tombstones))
-
-
-def _difference(
-    source: str, held: DocumentRecord | None, record: DocumentRecord, generations: Sequence[str]
-) -> Counter[str]:
-    """How one document's change moves the shard's counters: its own, and those of the live ``generations``.
-
-    A record may still be marked as written in one that was given up, whose counters are gone.
-    """
-    counts: Counter[str] = Counter()
-    for sign, side in ((-1, held), (1, record)):
-        if side is None:
-            continue
-        counts[f"documents:{source}"] += 0 if side.deleted else sign
-        counts[f"tombstones:{source}"] += sign if side.deleted else 0
-        counts[f"parse_failures:{source}"] += sign * side.undecodable_count
-        counts[f"text_bytes:{source}"] += sign * side.size_bytes
-        for generation in generations:
-            if generation in side.indexed:
-                _count_indexed(counts, source, generation, side.indexed[generation], sign)
-    return Counter({name: amount for name, amount in counts.items() if amount})
-
-
-def _count_indexed(
-    counts: Counter[str], source: str, generation: str, state: IndexedState, sign: int
-) -> None:
-    counts[f"chunks:{generation}:{source}"] += sign * state.chunks
-    counts[f"uncovered:{generation}:{source}"] += sign * state.uncovered

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from tessera.documents.record import decoded_records
 from tessera.errors import PolicyError, SequenceError, SettingsError
 from tessera.failpoints import failpoint
 from tessera.generations.registry import WRITTEN, Generation, Registry
-from tessera.shards.backfill import LAG_BACKOFF, Backfill, build_slice, decoded_records, missing_keys
+from tessera.shards.backfill import LAG_BACKOFF, Backfill, build_slice, missing_keys
 from tessera.shards.building import LiveGeneration
 from tessera.shards.generations import load_generations
 from tessera.store.base import Commit, GenerationDelta, Head, ShardStore, Standing

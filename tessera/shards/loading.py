@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tessera.documents.draft import Draft, needs_whole_text
 from tessera.documents.log import LogText
-from tessera.documents.record import DocumentRecord
+from tessera.documents.record import DocumentRecord, decoded_records
 from tessera.documents.storage import DIGEST_BYTES, HeldText
 from tessera.documents.text import BLOCK_BYTES, block_ids, decompress
 from tessera.errors import CorruptionError, EventError
@@ -16,6 +16,7 @@ from tessera.events.change import Append, Change, Record
 from tessera.events.decoding import check_routing, decode_joined
 from tessera.events.parts import PART_HEADER
 from tessera.limits import Limits
+from tessera.shards.counting import Recount, recount
 from tessera.shards.parts import Assembly, JoinError
 from tessera.shards.records import Arrival, PartArrival, Poison
 from tessera.store.base import Head, ShardId, ShardStore
@@ -103,10 +104,14 @@ def _take_part(
 
 @dataclass(slots=True)
 class Loaded:
-    """Drafts of all documents that a batch touches, and the held texts that their appends continue."""
+    """Drafts of all documents that a batch touches, and the held texts that their appends continue.
+
+    ``recount`` is what the shard counts, where a stored record among them cannot be read.
+    """
 
     drafts: dict[str, Draft] = field(default_factory=dict)
     texts: dict[str, HeldText] = field(default_factory=dict)
+    recount: Recount | None = None
 
 
 def _joined(record: Record, event: bytes) -> Record:
@@ -134,7 +139,14 @@ async def load_drafts(
             loaded.texts[key] = await _hold_text(store, head, draft, held, of_key)
         except CorruptionError as error:
             draft.damage = error
+    if any(draft.history_lost for draft in loaded.drafts.values()):
+        loaded.recount = await _recounted(store, head)
     return loaded
+
+
+async def _recounted(store: ShardStore, head: Head) -> Recount:
+    records, _ = decoded_records(await store.scan_documents(head.shard))
+    return recount(head, dict(records), await store.counters(head.shard))
 
 
 def _draft(

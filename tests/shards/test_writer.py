@@ -634,6 +634,29 @@ def test_a_damaged_record_is_healed_by_whole_new_content_and_refuses_appends():
     asyncio.run(run())
 
 
+def test_what_a_shard_counts_is_right_again_once_a_damaged_record_is_replaced():
+    """Taking the damaged one's part away is not possible: everything is counted anew."""
+
+    async def run() -> None:
+        sound, damaged, log = MemoryStore(), MemoryStore(), Log(DOCUMENTS)
+        writers = [await new_writer(store, DOCUMENTS) for store in (sound, damaged)]
+        first = [log.add(upsert(name, 1, f"{name} old\n\n{name} more")) for name in "abcd"]
+        second = [log.add(upsert("a", 2, "a new")), log.add(None, "handbook/b")]
+        third = [log.add(upsert("c", 2, "c new"))]
+        for writer in writers:
+            await writer.write(first)
+        for name in "abc":
+            damaged._at(DOCUMENTS).documents[f"handbook/{name}"] = b"rubbish"
+        for batch in (second, third):
+            for writer in writers:
+                await writer.write(batch)
+        assert writers[1].head.standings == writers[0].head.standings
+        counters = [await store.counters(DOCUMENTS) for store in (sound, damaged)]
+        assert counters[1] == counters[0]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("cuts", [(), range(9)])
 def test_a_large_event_that_is_refused_keeps_all_its_bytes(cuts):
     log = Log(LOGS)
