@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import typer
 
+from tessera.assembly.assembly import assembly_named
 from tessera.cli.lives import print_generation, print_generations, print_move, print_rebuild
 from tessera.cli.servers import opened_store
 from tessera.cli.terminal import console, print_json, printable, progress
@@ -249,6 +250,7 @@ def cutover(
     waive: str | None,
     expires: str | None,
     retention: str | None,
+    assembly: str | None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -258,11 +260,12 @@ def cutover(
         raise SettingsError("--expires goes with --waive: give both, or neither")
     waiver = moves.AskedWaiver(waive, parse_duration_s(expires or WAIVER)) if waive is not None else None
     retention_s = None if retention is None else parse_duration_s(retention)
+    chosen = None if assembly is None else assembly_named(assembly)
 
     async def make(operator: Operator) -> moves.Move:
         if dry_run:
-            return await moves.plan_cutover(operator, name, waiver, retention_s)
-        return await moves.cutover(operator, name, waiver, retention_s)
+            return await moves.plan_cutover(operator, name, waiver, retention_s, chosen)
+        return await moves.cutover(operator, name, waiver, retention_s, chosen)
 
     _tell_move(operated(flags, config, make), dry_run=dry_run, as_json=as_json)
 

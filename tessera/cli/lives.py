@@ -38,6 +38,9 @@ def print_generation(found: Mapping[str, Any], out: Console) -> None:
     out.print(Text.assemble((found["generation"], "bold cyan"), f" is {found['state']}"))
     out.print(f"policy {found['policy']}, analyzer {found['analyzer']}")
     out.print(f"contract {found['contract']}", style="dim")
+    if found["release"] is not None:
+        way = "serves it" if found["serving"] else "is what a rollback serves"
+        out.print(f"release {found['release']} {way}, contexts by {found['assembly']}")
     out.print(f"{found['chunks']:,} chunks, {found['uncovered']:,} uncovered ranges")
     if progress := found["progress"]:
         left = "" if progress["eta_s"] is None else f", {progress['eta_s']:,.0f} s left"

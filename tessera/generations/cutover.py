@@ -11,6 +11,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tessera.assembly.assembly import Assembly
 from tessera.errors import RefusedError, UnavailableError
 from tessera.generations.checks import (
     WAIVABLE,
@@ -55,23 +56,39 @@ class AskedWaiver:
 
 
 async def plan_cutover(
-    operator: Operator, name: str, waiver: AskedWaiver | None = None, retention_s: int | None = None
+    operator: Operator,
+    name: str,
+    waiver: AskedWaiver | None = None,
+    retention_s: int | None = None,
+    assembly: Assembly | None = None,
 ) -> Move:
     """What a cutover to ``name`` would check and change now; nothing is changed, nothing waited for."""
     registry = await operator.registry()
     candidate = known(registry, name)
-    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s)
+    if assembly is not None and candidate.state == "serving":
+        return await _assembly_move(operator, registry, assembly, waiver, retention_s)
+    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s, assembly)
     overruling = _waiver(operator, move, waiver) if waiver is not None else None
     return move if overruling is None else _overruled(move, replace(candidate, waiver=overruling), operator)
 
 
 async def cutover(
-    operator: Operator, name: str, waiver: AskedWaiver | None = None, retention_s: int | None = None
+    operator: Operator,
+    name: str,
+    waiver: AskedWaiver | None = None,
+    retention_s: int | None = None,
+    assembly: Assembly | None = None,
 ) -> Move:
-    """Serve generation ``name``. Returns what was done, once the release pointer has been read back."""
+    """Serve generation ``name``. Returns what was done, once the release pointer has been read back.
+
+    Without an ``assembly`` contexts are assembled as before. With one, the generation that serves already is
+    given a release that differs in this alone.
+    """
     registry = await operator.registry()
     candidate = known(registry, name)
-    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s)
+    if assembly is not None and candidate.state == "serving":
+        return await _reassemble(operator, registry, assembly, waiver, retention_s)
+    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s, assembly)
     overruling = _waiver(operator, move, waiver) if waiver is not None else None
     if overruling is not None:
         note = f"{overruling.check}: {overruling.why}"
@@ -85,7 +102,7 @@ async def cutover(
     if not _of(move, "readers").stands:
         # They were waited for: evidence or a waiver may have run out, a shard may have lost its standing.
         situation = await operator.situation(registry)
-        move = _cutover_move(operator, situation, candidate, retention_s)
+        move = _cutover_move(operator, situation, candidate, retention_s, assembly)
         _require_others(move)
     retain_until_ms = operator.now_ms() + _retention_s(operator, retention_s) * 1000
     registry = await operator.step(
@@ -118,8 +135,29 @@ async def rollback(operator: Operator, why: str = "") -> Move:
     return move
 
 
+async def _reassemble(
+    operator: Operator,
+    registry: Registry,
+    assembly: Assembly,
+    waiver: AskedWaiver | None,
+    retention_s: int | None,
+) -> Move:
+    """Serve the same generation with another assembly."""
+    move = await _assembly_move(operator, registry, assembly, waiver, retention_s)
+    name = move.to_release.generation
+    if not move.allowed:
+        raise _refused(f"another assembly for {name!r}", [each for each in move.checks if not each.stands])
+    registry = await operator.step(registry, "assembly", name, _note(move), release=move.to_release)
+    await _read_back(operator, registry)
+    return move
+
+
 def _cutover_move(
-    operator: Operator, situation: Situation, candidate: Generation, retention_s: int | None
+    operator: Operator,
+    situation: Situation,
+    candidate: Generation,
+    retention_s: int | None,
+    assembly: Assembly | None,
 ) -> Move:
     registry = situation.registry
     serving = registry.serving
@@ -128,7 +166,7 @@ def _cutover_move(
         name: sum(source.chunks.get(name, 0) for source in situation.index.sources.values())
         for name in (serving.name, candidate.name)
     }
-    to_release = next_release(registry, candidate.name)
+    to_release = next_release(registry, candidate.name, assembly)
     changes = [
         f"release {registry.release.release} ({serving.name}, {serving.contract.policy_id}) becomes "
         f"{to_release.release} ({candidate.name}, {candidate.contract.policy_id})",
@@ -138,11 +176,56 @@ def _cutover_move(
     ]
     if serving.contract.analyzer != candidate.contract.analyzer:
         changes.append(f"analyzer {serving.contract.analyzer} becomes {candidate.contract.analyzer}")
+    changes += _assembly_change(registry.release, to_release)
     if registry.previous is not None:
         changes.append(f"{registry.previous.generation} can no longer be rolled back to")
     checks = cutover_checks(situation, candidate, operator.settings)
     allowed = candidate.state in ("ready", "gated")
     return Move(registry.release, to_release, tuple(checks), tuple(changes) if allowed else ())
+
+
+async def _assembly_move(
+    operator: Operator,
+    registry: Registry,
+    assembly: Assembly,
+    waiver: AskedWaiver | None,
+    retention_s: int | None,
+) -> Move:
+    """The move to a release that differs in its assembly alone.
+
+    No chunk changes, so the shards are checked as before a rollback, and no evidence is asked for.
+    """
+    served = registry.release
+    if waiver is not None or retention_s is not None:
+        raise RefusedError(
+            "assembly",
+            f"{served.generation!r} serves already: only its assembly changes, so nothing is retired and no "
+            "check can be waived",
+            "leave --waive and --retention out",
+        )
+    if assembly == served.context_assembly:
+        raise RefusedError(
+            "already",
+            f"release {served.release} assembles contexts with {assembly.id} already",
+            "give another --assembly",
+        )
+    to_release = next_release(registry, served.generation, assembly)
+    changes = [
+        f"release {served.release} becomes {to_release.release}, of the same generation "
+        f"({served.generation}, {registry.serving.contract.policy_id})",
+        *_assembly_change(served, to_release),
+    ]
+    if registry.previous is not None and registry.previous.generation != served.generation:
+        changes.append(f"{registry.previous.generation} can no longer be rolled back to")
+    checks = shard_checks(await operator.situation(registry), served.generation)
+    return Move(served, to_release, tuple(checks), tuple(changes))
+
+
+def _assembly_change(before: Release, after: Release) -> list[str]:
+    """The change of assembly in words, where there is one."""
+    if before.context_assembly == after.context_assembly:
+        return []
+    return [f"assembly {before.context_assembly.id} becomes {after.context_assembly.id}"]
 
 
 def _require_time(registry: Registry, now_ms: int, retention_s: int | None) -> None:
@@ -168,12 +251,15 @@ async def _rollback_move(operator: Operator, registry: Registry) -> Move:
         )
     situation = await operator.situation(registry)
     checks = shard_checks(situation, previous.generation)
-    changes = (
+    changes = [
         f"release {registry.release.release} ({registry.release.generation}) becomes {previous.release} "
-        f"({previous.generation}) again",
-        f"{registry.release.generation} becomes gated: still written, to be cut over to again or abandoned",
-    )
-    return Move(registry.release, previous, tuple(checks), changes)
+        f"({previous.generation}) again"
+    ]
+    if previous.generation != registry.release.generation:
+        left = registry.release.generation
+        changes.append(f"{left} becomes gated: still written, to be cut over to again or abandoned")
+    changes += _assembly_change(registry.release, previous)
+    return Move(registry.release, previous, tuple(checks), tuple(changes))
 
 
 def _waiver(operator: Operator, move: Move, asked: AskedWaiver) -> Waiver | None:

@@ -42,6 +42,8 @@ class GenerationBody(_Body):
     rate: float | None
     hold: str
     retain_until_ms: int
+    release: str | None = Field(description="that serves it, or that a rollback would serve")
+    assembly: str | None = Field(description="that release's context assembly")
     chunks: int
     uncovered: int
     progress: ProgressBody | None = Field(description="null where it is no longer written")
@@ -124,9 +126,13 @@ class CompareRequest(_Body):
 
 
 class CutoverRequest(_Body):
-    """``waive`` overrules the one failing check, or ``CHECK: why`` that one, for ``expires_s`` seconds."""
+    """``waive`` overrules the one failing check, or ``CHECK: why`` that one, for ``expires_s`` seconds.
+
+    ``assembly`` comes with the release; left out, it stays. With it, the generation may be serving already.
+    """
 
     dry_run: bool = False
+    assembly: str | None = Field(None, description="joined or sentences")
     waive: str | None = Field(None, max_length=1000)
     expires_s: int = Field(24 * 3600, ge=1, le=LONGEST_S)
     retention_s: int | None = Field(None, ge=0, le=LONGEST_S)
