@@ -40,6 +40,7 @@ async def overview(
     serving = registry.release.generation if registry else None
     return {
         "release": registry.release.release if registry else None,
+        "assembly": registry.release.context_assembly.id if registry else None,
         "previous": registry.previous.release if registry and registry.previous else None,
         "generation": serving,
         "broker": {"address": settings.broker, "trouble": broker_trouble},

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tessera.assembly.assembly import JOINED, Assembly
 from tessera.errors import CorruptionError
 
 
@@ -35,7 +36,8 @@ class Scorer:
 class Release:
     """What is served: a generation and everything else that decides an answer, by version.
 
-    ``embedding``, ``reranker`` and ``assembly`` are None where the release has none.
+    ``embedding`` and ``reranker`` are None where the release has none. ``assembly`` is None in releases that
+    were made before contexts were assembled: ask for :attr:`context_assembly`.
     """
 
     release: str
@@ -43,7 +45,12 @@ class Release:
     scorer: Scorer = field(default_factory=Scorer)
     embedding: Mapping[str, Any] | None = None
     reranker: Mapping[str, Any] | None = None
-    assembly: Mapping[str, Any] | None = None
+    assembly: Assembly | None = None
+
+    @property
+    def context_assembly(self) -> Assembly:
+        """How a context is made of hits under this release: ``joined@1`` where nothing else was chosen."""
+        return self.assembly or JOINED
 
     def to_json(self) -> bytes:
         """Canonical JSON: equal releases give equal bytes, so they can be compared and swapped."""
@@ -63,7 +70,7 @@ class Release:
             "scorer": scorer,
             "embedding": self.embedding,
             "reranker": self.reranker,
-            "assembly": self.assembly,
+            "assembly": self.assembly.to_value() if self.assembly else None,
         }
 
     @classmethod
@@ -77,7 +84,7 @@ class Release:
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> Release:
         """The release of :meth:`to_value`; raises as looking up and converting do."""
-        scorer = value["scorer"]
+        scorer, assembly = value["scorer"], value["assembly"]
         return cls(
             release=str(value["release"]),
             generation=str(value["generation"]),
@@ -86,7 +93,7 @@ class Release:
             ),
             embedding=value["embedding"],
             reranker=value["reranker"],
-            assembly=value["assembly"],
+            assembly=None if assembly is None else Assembly.from_value(assembly),
         )
 
 

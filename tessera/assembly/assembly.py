@@ -12,6 +12,9 @@ Order = Literal["source", "score"]
 
 _KNOWN: Final = {"joined": 1, "sentences": 1}
 
+MAX_HITS: Final = 1000
+"""Hits that an assembly may look at: as many as a search finds. More would read that many texts at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
@@ -37,10 +40,10 @@ class Assembly:
                 f"assembly {self.name!r} revision {self.revision} is not known to this build: it knows "
                 f"{known}; serve this release with the build that made it"
             )
-        if self.hits < 1 or not 0 <= self.floor <= self.ceiling <= 1:
+        if not 1 <= self.hits <= MAX_HITS or not 0 <= self.floor <= self.ceiling <= 1:
             raise CorruptionError(
-                f"assembly {self.id} needs hits >= 1 and 0 <= floor <= ceiling <= 1, not hits={self.hits}, "
-                f"floor={self.floor}, ceiling={self.ceiling}"
+                f"assembly {self.id} needs 1 <= hits <= {MAX_HITS} and 0 <= floor <= ceiling <= 1, not "
+                f"hits={self.hits}, floor={self.floor}, ceiling={self.ceiling}"
             )
         if self.order not in ("source", "score"):
             raise CorruptionError(f"assembly {self.id} has no order {self.order!r}: source or score")
@@ -63,7 +66,16 @@ class Assembly:
 
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> Assembly:
-        """The assembly of :meth:`to_value`; raises as looking up and converting do, and CorruptionError."""
+        """The assembly of :meth:`to_value`; raises as looking up and converting do, and CorruptionError.
+
+        What it does not know is refused: a context made without it would be another release's.
+        """
+        unknown = sorted(map(str, value.keys() - cls.__dataclass_fields__.keys()))
+        if unknown:
+            raise CorruptionError(
+                f"assembly {str(value['name'])[:50]!r} has {', '.join(unknown)[:100]}, which this build does "
+                "not know: serve this release with the build that made it"
+            )
         return cls(
             str(value["name"]),
             int(value["revision"]),

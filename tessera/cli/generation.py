@@ -207,6 +207,10 @@ def cutover(
         str | None, typer.Option("--expires", metavar="24h", help="How long the waiver holds.")
     ] = None,
     retention: Retention = None,
+    assembly: Annotated[
+        str | None,
+        typer.Option("--assembly", help="How contexts are assembled: joined or sentences; else as before."),
+    ] = None,
     broker: Broker = None,
     redis: Redis = None,
     data_dir: DataDir = None,
@@ -217,7 +221,8 @@ def cutover(
     from tessera.cli import lifecycle
 
     flags = servers(broker, redis, data_dir)
-    lifecycle.cutover(flags, config, generation, waive, expires, retention, dry_run=dry_run, as_json=as_json)
+    asked = (waive, expires, retention, assembly)
+    lifecycle.cutover(flags, config, generation, *asked, dry_run=dry_run, as_json=as_json)
 
 
 @generation_app.command("rollback", epilog="Example: tessera generation rollback")

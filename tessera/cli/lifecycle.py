@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import typer
 
+from tessera.assembly.assembly import assembly_named
 from tessera.cli.lives import print_generation, print_generations, print_move, print_rebuild
 from tessera.cli.servers import opened_store
 from tessera.cli.terminal import console, print_json, printable, progress
@@ -138,25 +140,29 @@ def backfill(
 ) -> None:
     """Start or adjust the backfill; follow it to its end unless ``wait`` is False."""
 
-    async def follow(operator: Operator) -> Progress:
+    async def follow(operator: Operator) -> tuple[Progress, str]:
         generation = known(await operator.registry(), name)
         if generation.state == "building":
             await _adjust(operator, generation, rate)
         elif generation.state not in WRITTEN:
             raise RefusedError("state", f"{name!r} is {generation.state}", "create another generation")
-        return await _follow(operator, name) if wait else (await operator.progress(name))[1]
+        found = await _follow(operator, name) if wait else (await operator.progress(name))[1]
+        return found, generation.state
 
-    found = operated(flags, config, follow)
+    try:
+        found, state = operated(flags, config, follow)
+    except KeyboardInterrupt:
+        told = f"the backfill goes on by itself: `tessera generation backfill {name}` follows it"
+        print(f"tessera: {told}", file=sys.stderr)
+        raise
     if as_json:
         print_json({"generation": name, "done": found.done, **asdict(found)})
         return
+    shards = f"{found.complete} of {found.shards} shards complete"
+    following = f": verify it with `tessera generation verify {name}`" if state == "building" else ""
     console().print(
-        f"{name}: {found.documents:,} of {found.of:,} documents, {found.complete} of {found.shards} shards "
-        + (
-            f"complete: verify it with `tessera generation verify {name}`"
-            if found.done
-            else "complete so far"
-        )
+        f"{name}: {found.documents:,} of {found.of:,} documents, {shards}"
+        + (following if found.done else " so far")
     )
 
 
@@ -249,6 +255,7 @@ def cutover(
     waive: str | None,
     expires: str | None,
     retention: str | None,
+    assembly: str | None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -258,11 +265,12 @@ def cutover(
         raise SettingsError("--expires goes with --waive: give both, or neither")
     waiver = moves.AskedWaiver(waive, parse_duration_s(expires or WAIVER)) if waive is not None else None
     retention_s = None if retention is None else parse_duration_s(retention)
+    chosen = None if assembly is None else assembly_named(assembly)
 
     async def make(operator: Operator) -> moves.Move:
         if dry_run:
-            return await moves.plan_cutover(operator, name, waiver, retention_s)
-        return await moves.cutover(operator, name, waiver, retention_s)
+            return await moves.plan_cutover(operator, name, waiver, retention_s, chosen)
+        return await moves.cutover(operator, name, waiver, retention_s, chosen)
 
     _tell_move(operated(flags, config, make), dry_run=dry_run, as_json=as_json)
 
@@ -309,15 +317,6 @@ def _tell(generation: Generation, message: str, *, as_json: bool) -> None:
 
 def _tell_move(move: moves.Move, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "done": not dry_run,
-                "allowed": move.allowed,
-                "from": move.from_release.to_value(),
-                "to": move.to_release.to_value(),
-                "checks": [asdict(check) for check in move.checks],
-                "changes": list(move.changes),
-            }
-        )
+        print_json(move.to_value() | {"done": not dry_run})
     else:
         print_move(move, console(), dry_run=dry_run)

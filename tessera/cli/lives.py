@@ -38,6 +38,9 @@ def print_generation(found: Mapping[str, Any], out: Console) -> None:
     out.print(Text.assemble((found["generation"], "bold cyan"), f" is {found['state']}"))
     out.print(f"policy {found['policy']}, analyzer {found['analyzer']}")
     out.print(f"contract {found['contract']}", style="dim")
+    if found["release"] is not None:
+        way = "serves it" if found["serving"] else "is what a rollback serves"
+        out.print(f"release {found['release']} {way}, contexts by {found['assembly']}")
     out.print(f"{found['chunks']:,} chunks, {found['uncovered']:,} uncovered ranges")
     if progress := found["progress"]:
         left = "" if progress["eta_s"] is None else f", {progress['eta_s']:,.0f} s left"
@@ -71,6 +74,8 @@ def print_move(move: Move, out: Console, *, dry_run: bool) -> None:
         out.print(Text.assemble((f"{mark} ", style), (f"{check.name:<15}", "bold"), printable(check.detail)))
     for change in move.changes:
         out.print(f"  {printable(change)}")
+    if move.note:
+        out.print(Text(printable(move.note), style="yellow"))
     if not dry_run:
         served = move.to_release
         out.print(f"done: release {served.release} serves {served.generation}, read back", style="bold")

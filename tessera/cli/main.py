@@ -5,8 +5,10 @@ Those modules are imported when their command runs, so that ``tessera --help`` a
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -14,11 +16,14 @@ import typer
 
 from tessera.cli.generation import generation_app
 from tessera.cli.options import Broker, Config, DataDir, Json, Redis, servers
-from tessera.errors import QueryError, SettingsError, TesseraError
+from tessera.errors import QueryError, SettingsError, TesseraError, UnavailableError
 
 FAILED = 1
 USED_WRONGLY = 2
 INTERRUPTED = 130
+
+MISTYPED = ("duration", "name", "rate", "policy")
+"""Refusals of what could never be right, however things stand."""
 
 app = typer.Typer(
     name="tessera",
@@ -42,10 +47,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit status of the command; errors go to standard error in one line."""
+    """The exit status of the command; errors go to standard error in one line, with ``--json`` as JSON."""
     # What goes wrong with a broker is told once, in our own words; the library's lines would come on top.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     command = typer.main.get_command(app)
+    complain = _complain_as_json if "--json" in arguments else _complain
     try:
         outcome = command.main(arguments, prog_name="tessera", standalone_mode=False)
     except typer.Abort:
@@ -53,7 +59,7 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as stop:
         return stop.exit_code
     except Exception as error:
-        status = _explain(error)
+        status = _explain(error, complain)
         if status is None:
             raise
         return status
@@ -62,12 +68,17 @@ def run(arguments: list[str]) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _explain(error: Exception) -> int | None:
-    """Print the error and return the exit status; None where it is not one that a user can act on."""
-    if isinstance(error, (SettingsError, QueryError)):
-        return _complain(str(error), USED_WRONGLY)
+Complain = Callable[[str, str], None]
+"""Tells an error: its code, a stable word, and its message."""
+
+
+def _explain(error: Exception, complain: Complain) -> int | None:
+    """Tell the error and return the exit status; None where it is not one that a user can act on."""
     if isinstance(error, TesseraError):
-        return _complain(str(error), FAILED)
+        wrong = isinstance(error, (SettingsError, QueryError))
+        code = getattr(error, "reason", "") or ("invalid_request" if wrong else "failed")
+        complain("unavailable" if isinstance(error, UnavailableError) else code, str(error))
+        return USED_WRONGLY if wrong or code in MISTYPED else FAILED
     if isinstance(error, BrokenPipeError):
         # The reader (`| head`) has what it wanted.
         sys.stdout = None
@@ -80,14 +91,18 @@ def _explain(error: Exception) -> int | None:
     message = show()
     if not message:  # no arguments given: the help was printed instead
         return USED_WRONGLY
-    return _complain(f"{message.rstrip('.')}: see {path} --help", USED_WRONGLY)
+    complain("usage", f"{message.rstrip('.')}: see {path} --help")
+    return USED_WRONGLY
 
 
-def _complain(message: str, status: int) -> int:
+def _complain(_code: str, message: str) -> None:
     from tessera.cli.terminal import printable
 
     print(f"tessera: {printable(' '.join(message.split()))}", file=sys.stderr)
-    return status
+
+
+def _complain_as_json(code: str, message: str) -> None:
+    print(json.dumps({"error": {"code": code, "message": message}}), file=sys.stderr)
 
 
 @app.callback(invoke_without_command=True)

@@ -41,7 +41,8 @@ def show(overview: Mapping[str, Any], out: Console) -> None:
     if overview["release"] is None:
         out.print("nothing is set up on this server yet: start `tessera up` or `tessera worker`")
         return
-    out.print(f"release {overview['release']}, generation {overview['generation']}")
+    served = f"release {overview['release']}, generation {overview['generation']}"
+    out.print(f"{served}, contexts by {overview['assembly']}")
     out.print(f"broker {overview['broker']['address']}, redis {overview['redis']['address']}")
     shards = [{**shard, "claimed": "yes" if shard["claimed"] else "never"} for shard in overview["shards"]]
     columns = ("applied", "end", "lag", "epoch", "fence", "claimed", "records", "duplicates", "stale")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.generations.moments import shown
-from tessera.generations.progress import progress
+from tessera.generations.progress import Progress, progress
 from tessera.generations.readers import Reader, following, lacking
 from tessera.generations.registry import Evidence, Generation, Registry
 from tessera.settings import Settings
@@ -61,7 +61,7 @@ class Situation:
 def cutover_checks(situation: Situation, candidate: Generation, settings: Settings) -> list[Check]:
     """All checks of a cutover to ``candidate``, waivers in force applied."""
     checks = [
-        _state(candidate),
+        _state(situation, candidate),
         *shard_checks(situation, candidate.name),
         _documents(situation, candidate.name),
         _evidence(situation.registry, candidate, situation.now_ms),
@@ -86,7 +86,7 @@ def cutover_checks(situation: Situation, candidate: Generation, settings: Settin
 def shard_checks(situation: Situation, name: str) -> list[Check]:
     """Whether every shard holds the generation whole, and the same documents as the serving one."""
     serving = situation.registry.serving.name
-    found = progress(situation.shards, situation.heads, name, serving, situation.now_ms)
+    found = _progress(situation, name)
     complete = Check("shards", True, f"all {found.shards} shards hold it whole, {found.documents} documents")
     if not found.shards:
         complete = Check("shards", False, "there are no shards yet: start a worker")
@@ -96,6 +96,11 @@ def shard_checks(situation: Situation, name: str) -> list[Check]:
             "shards", False, f"{len(found.missing)} of {found.shards} shards do not hold it whole: {named}"
         )
     return [complete, _parity(situation.heads, name, serving)]
+
+
+def _progress(situation: Situation, name: str) -> Progress:
+    serving = situation.registry.serving.name
+    return progress(situation.shards, situation.heads, name, serving, situation.now_ms)
 
 
 def _documents(situation: Situation, name: str) -> Check:
@@ -129,11 +134,15 @@ def waived(check: Check, candidate: Generation, now_ms: int) -> Check:
     return replace(check, waived=True, detail=detail)
 
 
-def _state(candidate: Generation) -> Check:
+def _state(situation: Situation, candidate: Generation) -> Check:
+    name = candidate.name
+    filled = _progress(situation, name).done
     detail = {
         "gated": "it is gated",
         "ready": "it is verified, and not gated: see evidence",
-        "building": "it is building: wait for its backfill, then verify and compare it",
+        "building": f"it is building and not verified: `tessera generation verify {name}`"
+        if filled
+        else f"it is building: wait for its backfill (`tessera generation backfill {name}`), then verify it",
         "serving": "it is served already",
         "retired": "it is retired: `tessera generation rollback` serves the previous release",
     }.get(candidate.state, f"it is {candidate.state}, for good")

@@ -8,9 +8,11 @@ complete. A crash before the control record changes nothing; after it, whoever r
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
-from typing import Final
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
+from tessera.assembly.assembly import Assembly
 from tessera.errors import RefusedError, UnavailableError
 from tessera.generations.checks import (
     WAIVABLE,
@@ -29,21 +31,39 @@ from tessera.generations.transitions import known, next_release
 from tessera.releases import Release
 
 READERS_POLL_S: Final = 0.2
+UNNEEDED: Final = "no check fails that a waiver could overrule: it is not recorded"
+
+_NAMED_CHECK: Final = re.compile(r"\s*(\w+)\s*:(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move of the release: from where to where, its checks, and what it changes, in words."""
+    """A move of the release: from where to where, its checks, and what it changes, in words.
+
+    ``note`` says what became of a waiver that was asked for, where it was not taken.
+    """
 
     from_release: Release
     to_release: Release
     checks: tuple[Check, ...]
     changes: tuple[str, ...]
+    note: str = ""
 
     @property
     def allowed(self) -> bool:
         """Whether no check keeps it from being made."""
         return all(check.stands for check in self.checks)
+
+    def to_value(self) -> dict[str, Any]:
+        """The move as JSON values."""
+        return {
+            "allowed": self.allowed,
+            "from_release": self.from_release.to_value(),
+            "to_release": self.to_release.to_value(),
+            "checks": [asdict(check) for check in self.checks],
+            "changes": list(self.changes),
+            "note": self.note,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +75,54 @@ class AskedWaiver:
 
 
 async def plan_cutover(
-    operator: Operator, name: str, waiver: AskedWaiver | None = None, retention_s: int | None = None
+    operator: Operator,
+    name: str,
+    waiver: AskedWaiver | None = None,
+    retention_s: int | None = None,
+    assembly: Assembly | None = None,
 ) -> Move:
     """What a cutover to ``name`` would check and change now; nothing is changed, nothing waited for."""
     registry = await operator.registry()
     candidate = known(registry, name)
-    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s)
-    overruling = _waiver(operator, move, waiver) if waiver is not None else None
-    return move if overruling is None else _overruled(move, replace(candidate, waiver=overruling), operator)
+    if assembly is not None and candidate.state == "serving":
+        return await _assembly_move(operator, registry, assembly, waiver, retention_s)
+    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s, assembly)
+    if waiver is None:
+        return move
+    try:
+        overruling = _waiver(operator, move, waiver)
+    except RefusedError as refused:
+        return replace(move, note=str(refused))
+    if overruling is None:
+        return replace(move, note=UNNEEDED)
+    return _overruled(move, replace(candidate, waiver=overruling), operator)
 
 
 async def cutover(
-    operator: Operator, name: str, waiver: AskedWaiver | None = None, retention_s: int | None = None
+    operator: Operator,
+    name: str,
+    waiver: AskedWaiver | None = None,
+    retention_s: int | None = None,
+    assembly: Assembly | None = None,
 ) -> Move:
-    """Serve generation ``name``. Returns what was done, once the release pointer has been read back."""
+    """Serve generation ``name``. Returns what was done, once the release pointer has been read back.
+
+    Without an ``assembly`` contexts are assembled as before. With one, the generation that serves already is
+    given a release that differs in this alone.
+    """
     registry = await operator.registry()
     candidate = known(registry, name)
-    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s)
+    _require_unserved(registry, candidate, assembly)
+    if assembly is not None and candidate.state == "serving":
+        return await _reassemble(operator, registry, assembly, waiver, retention_s)
+    move = _cutover_move(operator, await operator.situation(registry), candidate, retention_s, assembly)
     overruling = _waiver(operator, move, waiver) if waiver is not None else None
     if overruling is not None:
         note = f"{overruling.check}: {overruling.why}"
         registry = await operator.step(registry, "waive", name, note, waiver=overruling)
         candidate = registry.generations[name]
         move = _overruled(move, candidate, operator)
+    note = UNNEEDED if waiver is not None and overruling is None else ""
     _require_others(move)
     readers = await _readers_loaded(operator, candidate)
     if not readers.stands:
@@ -85,14 +130,24 @@ async def cutover(
     if not _of(move, "readers").stands:
         # They were waited for: evidence or a waiver may have run out, a shard may have lost its standing.
         situation = await operator.situation(registry)
-        move = _cutover_move(operator, situation, candidate, retention_s)
+        move = _cutover_move(operator, situation, candidate, retention_s, assembly)
         _require_others(move)
     retain_until_ms = operator.now_ms() + _retention_s(operator, retention_s) * 1000
     registry = await operator.step(
         registry, "cutover", name, _note(move), release=move.to_release, retain_until_ms=retain_until_ms
     )
     await _read_back(operator, registry)
-    return replace(move, checks=tuple(readers if check.name == "readers" else check for check in move.checks))
+    checks = tuple(readers if check.name == "readers" else check for check in move.checks)
+    return replace(move, checks=checks, note=note)
+
+
+def _require_unserved(registry: Registry, candidate: Generation, assembly: Assembly | None) -> None:
+    if candidate.state == "serving" and assembly is None:
+        raise RefusedError(
+            "already",
+            f"{candidate.name!r} is served already, by release {registry.release.release}",
+            "`tessera generation list` shows candidates; --assembly changes how contexts are assembled",
+        )
 
 
 def _require_others(move: Move) -> None:
@@ -118,8 +173,29 @@ async def rollback(operator: Operator, why: str = "") -> Move:
     return move
 
 
+async def _reassemble(
+    operator: Operator,
+    registry: Registry,
+    assembly: Assembly,
+    waiver: AskedWaiver | None,
+    retention_s: int | None,
+) -> Move:
+    """Serve the same generation with another assembly."""
+    move = await _assembly_move(operator, registry, assembly, waiver, retention_s)
+    name = move.to_release.generation
+    if not move.allowed:
+        raise _refused(f"another assembly for {name!r}", [each for each in move.checks if not each.stands])
+    registry = await operator.step(registry, "assembly", name, _note(move), release=move.to_release)
+    await _read_back(operator, registry)
+    return move
+
+
 def _cutover_move(
-    operator: Operator, situation: Situation, candidate: Generation, retention_s: int | None
+    operator: Operator,
+    situation: Situation,
+    candidate: Generation,
+    retention_s: int | None,
+    assembly: Assembly | None,
 ) -> Move:
     registry = situation.registry
     serving = registry.serving
@@ -128,7 +204,7 @@ def _cutover_move(
         name: sum(source.chunks.get(name, 0) for source in situation.index.sources.values())
         for name in (serving.name, candidate.name)
     }
-    to_release = next_release(registry, candidate.name)
+    to_release = next_release(registry, candidate.name, assembly)
     changes = [
         f"release {registry.release.release} ({serving.name}, {serving.contract.policy_id}) becomes "
         f"{to_release.release} ({candidate.name}, {candidate.contract.policy_id})",
@@ -138,11 +214,56 @@ def _cutover_move(
     ]
     if serving.contract.analyzer != candidate.contract.analyzer:
         changes.append(f"analyzer {serving.contract.analyzer} becomes {candidate.contract.analyzer}")
+    changes += _assembly_change(registry.release, to_release)
     if registry.previous is not None:
         changes.append(f"{registry.previous.generation} can no longer be rolled back to")
     checks = cutover_checks(situation, candidate, operator.settings)
     allowed = candidate.state in ("ready", "gated")
     return Move(registry.release, to_release, tuple(checks), tuple(changes) if allowed else ())
+
+
+async def _assembly_move(
+    operator: Operator,
+    registry: Registry,
+    assembly: Assembly,
+    waiver: AskedWaiver | None,
+    retention_s: int | None,
+) -> Move:
+    """The move to a release that differs in its assembly alone.
+
+    No chunk changes, so the shards are checked as before a rollback, and no evidence is asked for.
+    """
+    served = registry.release
+    if waiver is not None or retention_s is not None:
+        raise RefusedError(
+            "assembly",
+            f"{served.generation!r} serves already: only its assembly changes, so nothing is retired and no "
+            "check can be waived",
+            "leave --waive and --retention out",
+        )
+    if assembly == served.context_assembly:
+        raise RefusedError(
+            "already",
+            f"release {served.release} assembles contexts with {assembly.id} already",
+            "give another --assembly",
+        )
+    to_release = next_release(registry, served.generation, assembly)
+    changes = [
+        f"release {served.release} becomes {to_release.release}, of the same generation "
+        f"({served.generation}, {registry.serving.contract.policy_id})",
+        *_assembly_change(served, to_release),
+    ]
+    if registry.previous is not None and registry.previous.generation != served.generation:
+        changes.append(f"{registry.previous.generation} can no longer be rolled back to")
+    checks = shard_checks(await operator.situation(registry), served.generation)
+    return Move(served, to_release, tuple(checks), tuple(changes))
+
+
+def _assembly_change(before: Release, after: Release) -> list[str]:
+    """The change of assembly in words, where there is one."""
+    if before.context_assembly == after.context_assembly:
+        return []
+    return [f"assembly {before.context_assembly.id} becomes {after.context_assembly.id}"]
 
 
 def _require_time(registry: Registry, now_ms: int, retention_s: int | None) -> None:
@@ -168,12 +289,15 @@ async def _rollback_move(operator: Operator, registry: Registry) -> Move:
         )
     situation = await operator.situation(registry)
     checks = shard_checks(situation, previous.generation)
-    changes = (
+    changes = [
         f"release {registry.release.release} ({registry.release.generation}) becomes {previous.release} "
-        f"({previous.generation}) again",
-        f"{registry.release.generation} becomes gated: still written, to be cut over to again or abandoned",
-    )
-    return Move(registry.release, previous, tuple(checks), changes)
+        f"({previous.generation}) again"
+    ]
+    if previous.generation != registry.release.generation:
+        left = registry.release.generation
+        changes.append(f"{left} becomes gated: still written, to be cut over to again or abandoned")
+    changes += _assembly_change(registry.release, previous)
+    return Move(registry.release, previous, tuple(checks), tuple(changes))
 
 
 def _waiver(operator: Operator, move: Move, asked: AskedWaiver) -> Waiver | None:
@@ -183,10 +307,9 @@ def _waiver(operator: Operator, move: Move, asked: AskedWaiver) -> Waiver | None
     only where nothing else fails.
     """
     failing = [check for check in move.checks if not check.stands]
-    named, _, rest = asked.why.partition(":")
-    explicit = named.strip() in {check.name for check in move.checks}
+    named, why = _named_check(move, asked.why)
     others = [check for check in failing if check.name != "readers"]
-    overruled = named.strip() if explicit else others[0].name if others else "readers"
+    overruled = named or (others[0].name if others else "readers")
     others = [check for check in others if check.name != overruled]
     if not failing:
         return None
@@ -199,8 +322,22 @@ def _waiver(operator: Operator, move: Move, asked: AskedWaiver) -> Waiver | None
             "waiver", f"no waiver can overrule the check of {overruled}: {detail}", "mend that"
         )
     now_ms = operator.now_ms()
-    why = rest.strip() if explicit else asked.why.strip()
     return Waiver(overruled, why, operator.actor, now_ms, now_ms + asked.expires_s * 1000)
+
+
+def _named_check(move: Move, asked: str) -> tuple[str, str]:
+    """The check that ``CHECK: why`` names, empty where none is named, and the reason."""
+    found = _NAMED_CHECK.fullmatch(asked)
+    if found is None:
+        return "", asked.strip()
+    names = [check.name for check in move.checks]
+    if found[1] not in names:
+        raise RefusedError(
+            "waiver",
+            f"there is no check {found[1][:50]!r}",
+            f"name one of {', '.join(names)}, or write the reason without a colon behind its first word",
+        )
+    return found[1], found[2].strip()
 
 
 def _overruled(move: Move, candidate: Generation, operator: Operator) -> Move:

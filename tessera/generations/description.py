@@ -34,6 +34,7 @@ def summary(generation: Generation, registry: Registry, index: IndexStatus, now_
         "rate": generation.rate,
         "hold": generation.hold,
         "retain_until_ms": generation.retain_until_ms,
+        **_release(name, registry),
         "chunks": sum(source.chunks.get(name, 0) for source in sources),
         "uncovered": sum(source.uncovered.get(name, 0) for source in sources),
         "progress": _progress(_found(name, registry, index, now_ms)) if written else None,
@@ -54,6 +55,16 @@ def detail(generation: Generation, registry: Registry, index: IndexStatus, now_m
         "waiver": asdict(generation.waiver) if generation.waiver else None,
         "steps": [asdict(step) for step in generation.steps],
         "shards": standings,
+    }
+
+
+def _release(name: str, registry: Registry) -> dict[str, str | None]:
+    """The release that serves the generation, or that a rollback would serve; None where neither does."""
+    releases = (registry.release, registry.previous)
+    found = next((each for each in releases if each is not None and each.generation == name), None)
+    return {
+        "release": found.release if found else None,
+        "assembly": found.context_assembly.id if found else None,
     }
 
 

@@ -36,6 +36,7 @@ MOST_REPEATS = 16
 and the first document of some megabytes ends every worker."""
 
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
+_NUMBERED = re.compile(r"g([1-9][0-9]{0,17})")
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 LONGEST_S = 10 * 365 * 24 * 3600
@@ -132,7 +133,7 @@ class Operator:
     ) -> Generation:
         """A new generation cut by ``policy``; shards adopt it and begin its backfill by themselves.
 
-        Without a name it gets the next of g1, g2, … that was never used.
+        Without a name it gets the next of g1, g2, … that was never used. A ``rate`` of 0 is no bound.
         """
         _require_frugal(policy)
         registry = await self.registry()
@@ -144,7 +145,7 @@ class Operator:
             policy.id,
             contract=contract_of(policy, analyzer),
             limit=self.settings.max_building,
-            rate=rate,
+            rate=rate or None,
         )
         return moved.generations[name]
 
@@ -211,10 +212,8 @@ class Operator:
 
 
 def _next_name(registry: Registry) -> str:
-    number = len(registry.generations) + 1
-    while f"g{number}" in registry.generations:
-        number += 1
-    return f"g{number}"
+    numbered = (_NUMBERED.fullmatch(name) for name in registry.generations)
+    return f"g{max((int(found[1]) for found in numbered if found), default=0) + 1}"
 
 
 def _require_frugal(policy: ChunkPolicy) -> None:

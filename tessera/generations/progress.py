@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.store.base import Head, ShardId
+from tessera.store.base import Head, ShardId, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +13,8 @@ class Progress:
     """A generation over all shards.
 
     ``documents`` of the ``of`` in the serving one are in it. ``complete`` of ``shards`` shards hold all of
-    theirs, ``missing`` names the others. ``eta_s`` is how many seconds are left at the pace so
-    far, None where no pace is known. ``notes`` say why a shard's backfill waits, by shard.
+    theirs, ``missing`` names the others. ``eta_s`` is how many seconds the slowest shard still takes at its
+    pace so far, None where no pace is known. ``notes`` say why a shard's backfill waits, by shard.
     """
 
     documents: int
@@ -35,7 +35,7 @@ def progress(
     shards: Sequence[ShardId], heads: Sequence[Head | None], name: str, serving: str, now_ms: int
 ) -> Progress:
     """The progress of generation ``name``. ``heads`` belong to ``shards``, in their order."""
-    missing, notes, began = [], {}, []
+    missing, notes, left_s = [], {}, []
     documents = of = 0
     for shard, head in zip(shards, heads, strict=True):
         standing = None if head is None else head.standings.get(name)
@@ -48,15 +48,16 @@ def progress(
         documents += standing.documents
         if not standing.complete:
             missing.append(shard)
-            began.append(standing.started_at_ms)
+            left_s.append(_left_s(standing, served.documents if served else 0, now_ms))
             if standing.note:
                 notes[str(shard)] = standing.note
-    eta_s = _eta_s(documents, of, min(began, default=0), now_ms) if began else None
+    eta_s = max((seconds for seconds in left_s if seconds is not None), default=None)
     return Progress(documents, of, len(shards) - len(missing), len(shards), tuple(missing), eta_s, notes)
 
 
-def _eta_s(documents: int, of: int, began_ms: int, now_ms: int) -> float | None:
-    elapsed_s = (now_ms - began_ms) / 1000
-    if not began_ms or not documents or elapsed_s <= 0:
+def _left_s(standing: Standing, of: int, now_ms: int) -> float | None:
+    """Seconds that a shard's backfill still takes at its pace so far; shards are filled side by side."""
+    elapsed_s = (now_ms - standing.started_at_ms) / 1000
+    if not standing.started_at_ms or not standing.documents or elapsed_s <= 0:
         return None
-    return max(0, of - documents) * elapsed_s / documents
+    return max(0, of - standing.documents) * elapsed_s / standing.documents

@@ -33,7 +33,17 @@ async def verify_candidate(
     registry = await operator.registry()
     generation = known(registry, name)
     if generation.state not in WRITTEN:
-        raise RefusedError("state", f"{name!r} is {generation.state}", "there is nothing to verify")
+        raise RefusedError(
+            "state",
+            f"{name!r} is {generation.state}: there is nothing to verify",
+            "`tessera generation list` shows what is written",
+        )
+    if generation.state == "serving":
+        raise RefusedError(
+            "served",
+            f"{name!r} is served, and a candidate is verified against it",
+            "`tessera generation list` shows the candidates",
+        )
     shards = await all_shards(operator.store)
     report = await verify(
         operator.store,

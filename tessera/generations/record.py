@@ -22,6 +22,7 @@ Action = Literal[
     "compared",
     "waive",
     "cutover",
+    "assembly",
     "rollback",
     "hold",
     "release-hold",
@@ -45,7 +46,8 @@ class ControlRecord:
     ``id`` tells it from every other record, whoever made it. ``at_ms`` is the operator's clock (Unix
     milliseconds). The rest belongs to single actions: ``contract`` and ``limit`` (how many generations may be
     building at once) to create, ``rate`` to create and rate, ``evidence`` to compared, ``waiver`` to waive,
-    ``release`` and ``retain_until_ms`` (of the generation that stops serving) to cutover. ``note`` says why.
+    ``release`` to cutover and assembly, ``retain_until_ms`` (of the generation that stops serving) to
+    cutover. ``note`` says why.
     """
 
     action: Action

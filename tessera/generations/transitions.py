@@ -12,6 +12,9 @@
                                                                                    ▼
                                                             contracted ◀──── contracting
 
+``assembly`` changes how contexts are assembled while the generation goes on serving: a release of its own,
+which a rollback takes back like any other.
+
 A rebuild from the log takes every candidate back to building: what was proved of it is void.
 
 No clock is read here: times come from the record. What a step needs to know of shards, readers and logs was
@@ -21,9 +24,11 @@ checked by the operator's command before it published the record (:mod:`tessera.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from tessera.assembly.assembly import Assembly
 from tessera.errors import RefusedError
 from tessera.generations.record import Action, ControlRecord
 from tessera.generations.registry import Generation, Registry, State, Step
@@ -51,11 +56,15 @@ def apply(registry: Registry, record: ControlRecord) -> Registry:
     return replace(moved, version=registry.version + 1, record=record.id)
 
 
-def next_release(registry: Registry, generation: str) -> Release:
-    """The release that a cutover to ``generation`` makes: the served one but for its name and generation."""
-    cutovers = sum(step.action == "cutover" for each in registry.generations.values() for step in each.steps)
-    made = cutovers // 2  # each is a step of both generations it concerns
-    return replace(registry.release, release=f"r{made + 2}", generation=generation)
+def next_release(registry: Registry, generation: str, assembly: Assembly | None = None) -> Release:
+    """The release that a cutover to ``generation`` makes: the served one but for its name and generation.
+
+    Without an ``assembly`` it keeps the served one's.
+    """
+    steps = Counter(step.action for each in registry.generations.values() for step in each.steps)
+    made = steps["cutover"] // 2 + steps["assembly"]  # a cutover is a step of both generations it concerns
+    assembly = assembly or registry.release.assembly
+    return replace(registry.release, release=f"r{made + 2}", generation=generation, assembly=assembly)
 
 
 def _create(registry: Registry, record: ControlRecord) -> Registry:
@@ -144,16 +153,28 @@ def _waive(registry: Registry, record: ControlRecord) -> Registry:
 
 
 def _cutover(registry: Registry, record: ControlRecord) -> Registry:
-    candidate, release = _in(registry, record, "gated"), record.release
-    if release is None:
-        raise _malformed(record, "release")
-    taken = {each.release for each in (registry.release, registry.previous) if each is not None}
-    if release.generation != candidate.name or release.release in taken:
-        raise _malformed(record, "release")
+    candidate, release = _in(registry, record, "gated"), _new_release(registry, record)
     retired = replace(registry.serving, state="retired", retain_until_ms=record.retain_until_ms)
     serving = replace(candidate, state="serving", retain_until_ms=0)
     moved = _with(registry, _stepped(retired, record), _stepped(serving, record))
     return replace(moved, release=release, previous=registry.release)
+
+
+def _assembly(registry: Registry, record: ControlRecord) -> Registry:
+    generation, release = _in(registry, record, "serving"), _new_release(registry, record)
+    served = registry.release
+    if replace(release, release=served.release, assembly=served.assembly) != served:
+        raise _malformed(record, "release")  # all else is moved by a cutover, which checks it
+    return replace(_with(registry, _stepped(generation, record)), release=release, previous=served)
+
+
+def _new_release(registry: Registry, record: ControlRecord) -> Release:
+    """The record's release, which is of its generation and has a name of its own."""
+    taken = {each.release for each in (registry.release, registry.previous) if each is not None}
+    release = record.release
+    if release is None or release.generation != record.generation or release.release in taken:
+        raise _malformed(record, "release")
+    return release
 
 
 def _rollback(registry: Registry, record: ControlRecord) -> Registry:
@@ -171,6 +192,9 @@ def _rollback(registry: Registry, record: ControlRecord) -> Registry:
             f"{record.generation!r}",
             "give the command again",
         )
+    if previous.generation == registry.release.generation:  # only its assembly was changed
+        serving = _stepped(registry.serving, record)
+        return replace(_with(registry, serving), release=previous, previous=None)
     back = _in(registry, record, "retired")
     left = replace(registry.serving, state="gated")
     serving = replace(back, state="serving", retain_until_ms=0)
@@ -270,6 +294,7 @@ _STEPS: Mapping[Action, Callable[[Registry, ControlRecord], Registry]] = {
     "compared": _compared,
     "waive": _waive,
     "cutover": _cutover,
+    "assembly": _assembly,
     "rollback": _rollback,
     "hold": _hold,
     "release-hold": _release_hold,
@@ -283,7 +308,7 @@ _NEXT: Mapping[State, str] = {
     "building": "wait for its backfill, then `tessera generation verify {name}`",
     "ready": "`tessera generation compare` it with the serving generation",
     "gated": "`tessera generation cutover {name}` serves it",
-    "serving": "cut over to another generation first",
+    "serving": "it holds everything and is served: `tessera generation list` shows those that are not",
     "retired": "`tessera generation rollback` serves it again, `contract {name}` removes it",
     "contracting": "`tessera generation contract {name}` finishes what was begun",
     "contracted": "create a generation under another name",

@@ -49,6 +49,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "missing" and first["loc"] == ("body",):
+        return failure(422, "invalid_request", "a JSON body is needed, {} at least", field="")
     field = ".".join(str(part) for part in first["loc"] if part not in ("query", "path", "body"))
     return failure(422, "invalid_request", f"{field}: {first['msg']}", field=field)
 

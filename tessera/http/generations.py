@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 
+from tessera.assembly.assembly import assembly_named
 from tessera.errors import PolicyError
 from tessera.generations import contraction
 from tessera.generations import cutover as moves
@@ -110,7 +111,7 @@ async def resume(name: str, services: Serving, operator: Hands) -> dict[str, Any
 @router.post("/{name}/rate", response_model=GenerationDetail, responses=REFUSALS)
 async def rate(name: str, body: RateRequest, services: Serving, operator: Hands) -> dict[str, Any]:
     """Bound the backfill, or take the bound away."""
-    return await _after(services, await operator.set_rate(name, body.rate))
+    return await _after(services, await operator.set_rate(name, body.rate or None))
 
 
 @router.post("/{name}/hold", response_model=GenerationDetail, responses=REFUSALS)
@@ -149,9 +150,10 @@ async def compare(name: str, body: CompareRequest, services: Serving, operator: 
 async def cutover(name: str, body: CutoverRequest, services: Serving, operator: Hands) -> dict[str, Any]:
     """Serve the generation, once all checks passed and every searcher has loaded it."""
     waiver = moves.AskedWaiver(body.waive, body.expires_s) if body.waive is not None else None
+    assembly = assembly_named(body.assembly) if body.assembly is not None else None
     if body.dry_run:
-        return _move(await moves.plan_cutover(operator, name, waiver, body.retention_s), done=False)
-    move = await moves.cutover(operator, name, waiver, body.retention_s)
+        return _move(await moves.plan_cutover(operator, name, waiver, body.retention_s, assembly), done=False)
+    move = await moves.cutover(operator, name, waiver, body.retention_s, assembly)
     services.forget_overview()
     return _move(move, done=True)
 
@@ -196,11 +198,4 @@ async def _shown(services: Services, name: str) -> dict[str, Any]:
 
 
 def _move(move: moves.Move, *, done: bool) -> dict[str, Any]:
-    return {
-        "done": done,
-        "allowed": move.allowed,
-        "from_release": move.from_release.to_value(),
-        "to_release": move.to_release.to_value(),
-        "checks": [asdict(check) for check in move.checks],
-        "changes": list(move.changes),
-    }
+    return move.to_value() | {"done": done}

@@ -42,6 +42,8 @@ class GenerationBody(_Body):
     rate: float | None
     hold: str
     retain_until_ms: int
+    release: str | None = Field(description="that serves it, or that a rollback would serve")
+    assembly: str | None = Field(description="that release's context assembly")
     chunks: int
     uncovered: int
     progress: ProgressBody | None = Field(description="null where it is no longer written")
@@ -75,6 +77,7 @@ class MoveBody(_Body):
     to_release: dict[str, Any]
     checks: list[CheckBody]
     changes: list[str]
+    note: str = Field(description="what became of a waiver that was asked for, where it was not taken")
 
 
 class RemovalBody(_Body):
@@ -93,13 +96,13 @@ class CreateRequest(_Body):
     policy_toml: str | None = Field(None, max_length=64 * 1024)
     analyzer: Literal["words", "english"] = Field("words", description="english: stemmed")
     name: str | None = None
-    rate: float | None = Field(None, gt=0, description="documents a second and shard")
+    rate: float | None = Field(None, ge=0, description="documents a second and shard; 0: no bound")
 
 
 class RateRequest(_Body):
     """A bound for the backfill; null takes it away."""
 
-    rate: float | None = Field(gt=0, description="documents a second and shard")
+    rate: float | None = Field(ge=0, description="documents a second and shard; 0: no bound")
 
 
 class WhyRequest(_Body):
@@ -124,9 +127,13 @@ class CompareRequest(_Body):
 
 
 class CutoverRequest(_Body):
-    """``waive`` overrules the one failing check, or ``CHECK: why`` that one, for ``expires_s`` seconds."""
+    """``waive`` overrules the one failing check, or ``CHECK: why`` that one, for ``expires_s`` seconds.
+
+    ``assembly`` comes with the release; left out, it stays. With it, the generation may be serving already.
+    """
 
     dry_run: bool = False
+    assembly: str | None = Field(None, description="joined or sentences")
     waive: str | None = Field(None, max_length=1000)
     expires_s: int = Field(24 * 3600, ge=1, le=LONGEST_S)
     retention_s: int | None = Field(None, ge=0, le=LONGEST_S)

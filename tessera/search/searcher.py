@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from typing import TypeVar
 
 from tessera.documents.identity import parse_uid
-from tessera.errors import QueryError, StaleSnapshotError, UnavailableError
+from tessera.errors import StaleSnapshotError, UnavailableError
 from tessera.releases import Release
 from tessera.search.answer import Answer, Hit, SearchStats, hit_of
+from tessera.search.context import Asked, Assembled, ContextAnswer, context_of
 from tessera.search.control import POINTER_STALENESS_S, Control, served_generation, written_generation
 from tessera.search.follower import Follower, candidate
 from tessera.search.heads import Heads, HeadsReader
 from tessera.search.lease import Lease, Lessee
+from tessera.search.pin import Pin, require_answers, require_whole
 from tessera.search.pinned import PinnedGeneration, aligned
 from tessera.search.scoring import query_terms
 from tessera.search.snapshot import Found, Snapshot
 from tessera.search.texts import TextReader
 from tessera.search.view import GenerationView
 from tessera.search.views import Views
-from tessera.store.base import ShardId, ShardStore
+from tessera.store.base import ShardStore
 
 TEXT_CACHE_BYTES = 64 * 1024 * 1024
 """Decompressed text blocks kept: without a bound a crawl through all documents would fill the memory."""
@@ -33,20 +35,7 @@ ATTEMPTS = 4
 more failures in a row mean that blobs are lost."""
 
 Find = Callable[[Release, GenerationView, Snapshot], list[Found]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pin:
-    """What a query is held to from its first reading to its end; ``heads`` were read together with it."""
-
-    release: Release
-    generation: str
-    heads: Heads
-    stale_s: float | None = None
-
-    @property
-    def is_served(self) -> bool:
-        return self.generation == self.release.generation
+T = TypeVar("T")
 
 
 class Searcher:
@@ -110,6 +99,38 @@ class Searcher:
             stale_s=pin.stale_s,
         )
 
+    async def context(
+        self,
+        asked: Asked,
+        principals: frozenset[str] | None = None,
+        source: str | None = None,
+        generation: str | None = None,
+    ) -> ContextAnswer:
+        """The context that the release's assembly makes of what :meth:`search` finds; raises as it does.
+
+        Hits, what is between them and the assembly are those of one release and one snapshot.
+        """
+        began = time.perf_counter()
+        asked.check()
+
+        async def work(release: Release, view: GenerationView, snapshot: Snapshot) -> Assembled:
+            assembly = release.context_assembly
+            counts = query_terms(asked.query, asked.k or assembly.hits, view.analyzer)
+            k = min(asked.k or assembly.hits, assembly.hits)
+            found = snapshot.search(counts, k, release.scorer, principals, source)
+            return await context_of(asked, assembly, found, snapshot, view.policy_id, self._texts)
+
+        pin, snapshot, assembled = await self._read(work, generation)
+        return ContextAnswer(
+            release=pin.release.release,
+            generation=pin.generation,
+            assembly=pin.release.context_assembly.id,
+            as_of=snapshot.as_of,
+            took_ms=(time.perf_counter() - began) * 1000,
+            assembled=assembled,
+            stale_s=pin.stale_s,
+        )
+
     async def found_in(
         self,
         generation: str,
@@ -123,7 +144,7 @@ class Searcher:
         with self._lessee.using(generation):
             view = await self._view(pin)
             snapshot = await view.at(pin.heads)
-            _require_answers(pin, snapshot)
+            require_answers(pin, snapshot)
             counts = query_terms(query, k, view.analyzer)
             return snapshot.search(counts, k, pin.release.scorer, principals, source)
 
@@ -181,7 +202,7 @@ class Searcher:
                     await view.at(pin.heads)
                 snapshots = await aligned(self._heads, views)
                 for view, snapshot in zip(views, snapshots, strict=True):
-                    _require_whole(view.generation, snapshot.lacking)
+                    require_whole(view.generation, snapshot.lacking)
                 yield {
                     view.generation: PinnedGeneration(pins[0].release, view, snapshot, self._texts)
                     for view, snapshot in zip(views, snapshots, strict=True)
@@ -237,52 +258,63 @@ class Searcher:
         await self._views.keep(())
         await self._lessee.withdraw()
 
-    async def _hits(self, find: Find, generation: str | None = None) -> tuple[_Pin, Snapshot, list[Hit]]:
-        """Find chunks in a current snapshot and read their texts; anew where texts went meanwhile."""
+    async def _hits(self, find: Find, generation: str | None = None) -> tuple[Pin, Snapshot, list[Hit]]:
+        """Find chunks in a current snapshot and read their texts."""
+
+        async def work(release: Release, view: GenerationView, snapshot: Snapshot) -> list[Hit]:
+            found = find(release, view, snapshot)
+            texts = await self._texts.texts(found)
+            return [hit_of(hit, text, view.policy_id) for hit, text in zip(found, texts, strict=True)]
+
+        return await self._read(work, generation)
+
+    async def _read(
+        self,
+        work: Callable[[Release, GenerationView, Snapshot], Awaitable[T]],
+        generation: str | None = None,
+    ) -> tuple[Pin, Snapshot, T]:
+        """Do the work on a current snapshot; anew on the next one where texts went meanwhile."""
         pin = await self._pin(generation)
         with self._lessee.using(pin.generation):
             view = await self._view(pin)
             heads = pin.heads
             for _ in range(ATTEMPTS - 1):
                 try:
-                    return pin, *await self._hits_at(heads, find, pin, view)
+                    snapshot = await self._snapshot(pin, view, heads)
+                    return pin, snapshot, await work(pin.release, view, snapshot)
                 except StaleSnapshotError:
                     heads = await self._heads.read()
-            return pin, *await self._hits_at(heads, find, pin, view)
+            snapshot = await self._snapshot(pin, view, heads)
+            return pin, snapshot, await work(pin.release, view, snapshot)
 
-    async def _hits_at(
-        self, heads: Heads, find: Find, pin: _Pin, view: GenerationView
-    ) -> tuple[Snapshot, list[Hit]]:
+    @staticmethod
+    async def _snapshot(pin: Pin, view: GenerationView, heads: Heads) -> Snapshot:
         snapshot = await view.at(heads)
-        _require_answers(pin, snapshot)
-        found = find(pin.release, view, snapshot)
-        texts = await self._texts.texts(found)
-        return snapshot, [hit_of(hit, text, view.policy_id) for hit, text in zip(found, texts, strict=True)]
+        require_answers(pin, snapshot)
+        return snapshot
 
     async def _current(self) -> tuple[GenerationView, Snapshot]:
         pin = await self._pin(None)
         view = await self._view(pin)
-        snapshot = await view.at(pin.heads)
-        _require_answers(pin, snapshot)
-        return view, snapshot
+        return view, await self._snapshot(pin, view, pin.heads)
 
-    async def _pin(self, generation: str | None) -> _Pin:
+    async def _pin(self, generation: str | None) -> Pin:
         """The release, read once, and the heads; both as they were after the call began."""
         if generation is None:
             served, heads = await asyncio.gather(self._control.served(), self._heads.read())
-            return _Pin(served.release, served.release.generation, heads, served.stale_s)
+            return Pin(served.release, served.release.generation, heads, served.stale_s)
         served, heads, registry = await asyncio.gather(
             self._control.served(), self._heads.read(), self._control.registry()
         )
         written_generation(registry, generation)
-        pin = _Pin(served.release, generation, heads, served.stale_s)
+        pin = Pin(served.release, generation, heads, served.stale_s)
         if not pin.is_served and await self._announced_anew(generation):
             # A contraction may have begun before it could see the lease: only what is read now counts.
             registry, heads = await asyncio.gather(self._control.registry(), self._heads.read())
             written_generation(registry, generation)
-            pin = _Pin(served.release, generation, heads, served.stale_s)
+            pin = Pin(served.release, generation, heads, served.stale_s)
         if not pin.is_served:
-            _require_whole(generation, heads.lacking(generation))
+            require_whole(generation, heads.lacking(generation))
         return pin
 
     async def _announced_anew(self, generation: str) -> bool:
@@ -297,7 +329,7 @@ class Searcher:
                 f"be deleted meanwhile ({error}); ask without a generation, or again later"
             ) from error
 
-    async def _view(self, pin: _Pin) -> GenerationView:
+    async def _view(self, pin: Pin) -> GenerationView:
         view = self._views.get(pin.generation)
         if view is None:
             registry = await self._control.registry()
@@ -325,31 +357,6 @@ class Searcher:
             in_use=tuple(sorted(served.union(held, set(named).intersection(written)))),
             follows=self._follows,
         )
-
-
-def _require_answers(pin: _Pin, snapshot: Snapshot) -> None:
-    if not pin.is_served:
-        _require_whole(pin.generation, snapshot.lacking)
-    elif snapshot.absent:
-        raise UnavailableError(
-            f"release {pin.release.release} serves generation {pin.generation}, which is not written in "
-            f"{_shards(snapshot.absent)}: ask again; if it stays, see "
-            f"`tessera generation show {pin.generation}`"
-        )
-
-
-def _require_whole(generation: str, lacking: Sequence[ShardId]) -> None:
-    if lacking:
-        raise QueryError(
-            f"generation {generation!r} does not hold all documents of {_shards(lacking)} yet: wait for its "
-            f"backfill, see `tessera generation show {generation}`"
-        )
-
-
-def _shards(shards: Sequence[ShardId]) -> str:
-    """Names of shards for a message: some hundreds would hide what it says."""
-    more = f" and {len(shards) - 3} more shards" if len(shards) > 3 else ""
-    return ", ".join(map(str, shards[:3])) + more
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tessera.index.segment import COLUMNS, DocumentEntry
+import numpy as np
+
+from tessera.index.segment import COLUMNS, I64, DocumentEntry
 from tessera.releases import Scorer
 from tessera.search.kernel import best_chunks
 from tessera.search.part import Part, is_visible
@@ -15,6 +17,7 @@ from tessera.search.scoring import weigh
 from tessera.store.base import ShardId
 
 _ORDINAL = COLUMNS.index("ordinal")
+_SPAN = [COLUMNS.index("start"), COLUMNS.index("end")]
 
 
 class Found(NamedTuple):
@@ -115,6 +118,15 @@ class Snapshot:
             if row is not None and is_visible(part.segment.documents[row].access, principals):
                 found += [Found(0.0, part, chunk) for chunk in part.live_chunks_of(row)]
         return sorted(found, key=lambda hit: hit.rank)
+
+    def spans(self, source: str, doc_id: str) -> I64:
+        """Start and end of the document's live chunks, a row each, in no order."""
+        found = [np.empty((0, 2), np.int64)]
+        for part in self.parts:
+            row = part.segment.document_row(source, doc_id)
+            if row is not None:
+                found.append(part.segment.columns[part.live_chunks_of(row)][:, _SPAN].astype(np.int64))
+        return np.concatenate(found)
 
     def documents(self) -> int:
         """How many documents have a live chunk."""

@@ -5,13 +5,53 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tessera.documents.text import BLOCK_BYTES, block_ids, decompress
 from tessera.errors import CorruptionError, StaleSnapshotError
+from tessera.index.segment import DocumentEntry
 from tessera.search.snapshot import Found
 from tessera.store.base import ShardId, ShardStore
 
 BlockKey = tuple[ShardId, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a document's text: bytes ``start`` to ``end``, half-open, and its length in code points."""
+
+    shard: ShardId
+    entry: DocumentEntry
+    start: int
+    end: int
+    characters: int
+
+    @classmethod
+    def of(cls, hit: Found) -> Stretch:
+        """The chunk's."""
+        values = hit.values()
+        characters = values["end"] - values["start"]
+        return cls(hit.shard, hit.document, values["start_byte"], values["end_byte"], characters)
+
+    @property
+    def blobs(self) -> list[str]:
+        """Ids of the blocks that hold it."""
+        return block_ids(self.entry.text_id, self.entry.size_bytes, self.start, self.end)
+
+    def text(self, blocks: Sequence[bytes]) -> str:
+        """Its text, of its blocks; CorruptionError where they hold something else."""
+        data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        offset = self.start - self.start % BLOCK_BYTES
+        try:
+            text = data[self.start - offset : self.end - offset].decode()
+        except UnicodeDecodeError:
+            text = ""
+        if len(text) != self.characters:
+            raise CorruptionError(
+                f"bytes {self.start} to {self.end} of {self.entry.key} are not the text that was indexed: "
+                "publish the document again"
+            )
+        return text
 
 
 class TextReader:
@@ -32,9 +72,13 @@ class TextReader:
         Raises :class:`~tessera.errors.StaleSnapshotError` where a block is gone, and
         :class:`~tessera.errors.CorruptionError` where the bytes are not the text that was indexed.
         """
-        spans = [_Span(hit) for hit in found]
-        blocks = await self._read({(span.shard, blob): None for span in spans for blob in span.blobs})
-        return [span.text([blocks[span.shard, blob] for blob in span.blobs]) for span in spans]
+        return await self.stretches([Stretch.of(hit) for hit in found])
+
+    async def stretches(self, stretches: Sequence[Stretch]) -> list[str]:
+        """The texts of stretches of a snapshot's documents, in order; raises as :meth:`texts` does."""
+        blobs = [(each, each.blobs) for each in stretches]
+        blocks = await self._read({(each.shard, blob): None for each, ids in blobs for blob in ids})
+        return [each.text([blocks[each.shard, blob] for blob in ids]) for each, ids in blobs]
 
     async def _read(self, keys: Iterable[BlockKey]) -> dict[BlockKey, bytes]:
         blocks: dict[BlockKey, bytes] = {}
@@ -65,30 +109,3 @@ class TextReader:
         while self.size_bytes > self._max_bytes:
             _, dropped = self._blocks.popitem(last=False)
             self.size_bytes -= len(dropped)
-
-
-class _Span:
-    """Where one chunk's text is: its shard, its blocks, and its bytes within them."""
-
-    def __init__(self, hit: Found) -> None:
-        self.entry = hit.document
-        self.shard = hit.shard
-        values = hit.values()
-        self.start = values["start_byte"]
-        self.end = values["end_byte"]
-        self.characters = values["end"] - values["start"]
-        self.blobs = block_ids(self.entry.text_id, self.entry.size_bytes, self.start, self.end)
-
-    def text(self, blocks: Sequence[bytes]) -> str:
-        data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
-        offset = self.start - self.start % BLOCK_BYTES
-        try:
-            text = data[self.start - offset : self.end - offset].decode()
-        except UnicodeDecodeError:
-            text = ""
-        if len(text) != self.characters:
-            raise CorruptionError(
-                f"bytes {self.start} to {self.end} of {self.entry.key} are not the text that was indexed: "
-                "publish the document again"
-            )
-        return text

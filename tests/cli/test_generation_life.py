@@ -82,7 +82,7 @@ def test_from_creation_to_contraction(tmp_path: Path) -> None:
         assert up.json("search", "numbats")[0]["generation"] == "g2"
         assert "done: release r1 serves g1, read back" in told(up, "rollback", "--why", "trying it")
         assert up.json("search", "numbat")[0]["release"] == "r1"
-        assert generation(up, "cutover", "g2", "--retention", "0s")["to"]["release"] == "r3"
+        assert generation(up, "cutover", "g2", "--retention", "0s")["to_release"]["release"] == "r3"
 
         (notes / "a.md").write_text(NOTE.replace("termites", "ants"))
         until(lambda: len(up.hits("ants")) == 1)

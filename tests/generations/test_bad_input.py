@@ -81,6 +81,7 @@ def test_a_name_used_before_is_refused_even_where_its_generation_is_gone() -> No
 def test_cutover_to_a_generation_that_is_not_ready_is_refused() -> None:
     async def scenario() -> None:
         here = await Installation().open()
+        await here.put("first.md", "something to serve\n")
         await here.operator().create(policy(), "g2")
         assert (await refused(here, cutover(here.operator(), "g2"))).reason == "state"
         await here.tick()

@@ -294,8 +294,24 @@ def test_a_waiver_nobody_needs_is_not_recorded() -> None:
     async def scenario() -> None:
         here = await Installation().open()
         await here.gated()
-        await cutover(here.operator(), "g2", AskedWaiver("to be sure", 60))
+        for move in (plan_cutover, cutover):
+            done = await move(here.operator(), "g2", AskedWaiver("to be sure", 60))
+            assert "is not recorded" in done.note
         assert (await here.registry()).generations["g2"].waiver is None
+
+    asyncio.run(scenario())
+
+
+def test_a_waiver_for_a_check_there_is_not_is_refused_and_a_dry_run_shows_all_checks_all_the_same() -> None:
+    async def scenario() -> None:
+        here = await Installation().open()
+        await here.gated(passed=False)
+        error = await refusal(here, AskedWaiver("evidense: measured elsewhere", 60))
+        assert "there is no check 'evidense'; name one of state, shards, parity, documents" in str(error)
+        shown = await plan_cutover(here.operator(), "g2", AskedWaiver("evidense: measured elsewhere", 60))
+        assert (failing(shown), shown.note, shown.allowed) == (["evidence"], str(error), False)
+        told = await plan_cutover(here.operator(), "g2", AskedWaiver("we measured this: elsewhere", 60))
+        assert (told.note, told.allowed) == ("", True)
 
     asyncio.run(scenario())
 
@@ -397,7 +413,7 @@ def test_cutover_to_what_serves_or_never_was_is_refused(name: str) -> None:
         here = await Installation().open()
         with pytest.raises(RefusedError) as refused:
             await cutover(here.operator(), name, AskedWaiver("hurry", 60))
-        assert refused.value.reason in ("state", "unknown")
+        assert refused.value.reason in ("already", "unknown")
 
     asyncio.run(scenario())
 

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tessera.assembly.assembly import JOINED, SENTENCES, Assembly
 from tessera.errors import CorruptionError, RefusedError
 from tessera.generations.bootstrap import first_registry
 from tessera.generations.record import Action, ControlRecord
@@ -21,6 +22,7 @@ from tessera.releases import Contract
 IDS = count()
 NAMES = st.sampled_from(["g1", "g2", "g3", "g4", "-bad", ""])
 TIMES = st.integers(0, 3_000)
+ASSEMBLY = st.sampled_from([None, JOINED, SENTENCES])
 FINAL = ("contracted", "abandoned")
 
 
@@ -71,14 +73,19 @@ class Lives(RuleBasedStateMachine):
         if action == "create":
             assert name not in before.generations
         if after.release != before.release and action != "rollback":
-            assert action == "cutover"
-            assert before.generations[name].state == "gated"
+            assert before.generations[name].state == {"cutover": "gated", "assembly": "serving"}[action]
             assert after.release.release not in self.releases
             self.releases.add(after.release.release)
             assert after.previous == before.release
         if action == "rollback":
             assert after.release == before.previous
-            assert before.generations[after.release.generation].state == "retired"
+            same = after.release.generation == before.release.generation
+            back = before.generations[after.release.generation].state
+            assert back == ("serving" if same else "retired")
+            assert after.generations[after.release.generation].state == "serving"
+        if action == "assembly":
+            states = {each: generation.state for each, generation in before.generations.items()}
+            assert {each: generation.state for each, generation in after.generations.items()} == states
         if action == "contract":
             was = before.generations[name]
             assert (was.state, was.hold) == ("retired", "")
@@ -104,9 +111,18 @@ class Lives(RuleBasedStateMachine):
     def waive(self, name: str, check: str, why: str) -> None:
         self.step("waive", name, waiver=Waiver(check, why, "ann", 0, 10))
 
-    @rule(name=NAMES, retain=TIMES)
-    def cutover(self, name: str, retain: int) -> None:
-        self.step("cutover", name, release=next_release(self.registry, name), retain_until_ms=retain)
+    @rule(name=NAMES, retain=TIMES, assembly=ASSEMBLY)
+    def cutover(self, name: str, retain: int, assembly: Assembly | None) -> None:
+        release = next_release(self.registry, name, assembly)
+        self.step("cutover", name, release=release, retain_until_ms=retain)
+
+    @rule(name=NAMES, assembly=ASSEMBLY)
+    def assembly(self, name: str, assembly: Assembly | None) -> None:
+        if (assembly or self.registry.release.assembly) == self.registry.release.assembly:
+            return  # the command refuses it
+        release = next_release(self.registry, name, assembly)
+        assert release.assembly == (assembly or self.registry.release.assembly)
+        self.step("assembly", name, release=release)
 
     @rule(name=NAMES)
     def rollback(self, name: str) -> None:
@@ -158,8 +174,12 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def what_can_be_rolled_back_to_is_written(self) -> None:
-        previous = self.registry.previous
-        assert previous is None or self.registry.generations[previous.generation].state == "retired"
+        previous, served = self.registry.previous, self.registry.release
+        if previous is not None:
+            same = previous.generation == served.generation
+            state = self.registry.generations[previous.generation].state
+            assert state == ("serving" if same else "retired")
+            assert not same or previous.assembly != served.assembly
 
     @invariant()
     def no_two_written_generations_have_one_contract(self) -> None:

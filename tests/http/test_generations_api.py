@@ -186,7 +186,7 @@ def test_a_policy_is_named_or_given_as_text_and_never_as_a_file_of_the_server() 
         ("/rebuild", {}, 409, "unconfirmed"),
         ("", {"policy": "paragraph"}, 409, "same_contract"),
         ("", {"policy": "window-200", "name": "g1"}, 409, "name_used"),
-        ("", {"policy": "window-200", "rate": 0}, 422, "invalid_request"),
+        ("", {"policy": "window-200", "rate": -1}, 422, "invalid_request"),
         ("", {"policy": "window-200", "colour": "red"}, 422, "invalid_request"),
         ("/g1/hold", {"why": ""}, 422, "invalid_request"),
         ("/g1/cutover", {"expires_s": 0}, 422, "invalid_request"),

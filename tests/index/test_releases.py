@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tessera.assembly.assembly import ASSEMBLIES, JOINED, SENTENCES, Assembly
 from tessera.errors import CorruptionError
 from tessera.releases import Contract, Release, Scorer
 
@@ -22,6 +23,30 @@ def test_a_release_is_stored_as_the_documented_json() -> None:
     assert json.loads(release.to_json()) == RELEASE
     assert Release.from_json(release.to_json()) == release
     assert Release.from_json(json.dumps(RELEASE).encode()).to_json() == release.to_json()
+
+
+def test_a_release_without_an_assembly_is_read_as_it_was_written_and_joins() -> None:
+    release = Release.from_json(json.dumps(RELEASE).encode())
+    assert release.assembly is None
+    assert release.context_assembly == JOINED
+
+
+@pytest.mark.parametrize("assembly", ASSEMBLIES.values(), ids=ASSEMBLIES)
+def test_a_release_carries_its_assembly(assembly: Assembly) -> None:
+    release = Release("r2", "g1", assembly=assembly)
+    assert json.loads(release.to_json())["assembly"] == assembly.to_value()
+    assert Release.from_json(release.to_json()) == release
+    assert release.context_assembly == assembly
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"revision": 2}, {"name": "best"}, {"hits": 10**9}, {"floor": 2.0}, {"order": "any"}, {"parents": 1}],
+)
+def test_an_assembly_that_this_build_does_not_know_is_refused(changed: dict[str, object]) -> None:
+    value = {**RELEASE, "assembly": SENTENCES.to_value() | changed}
+    with pytest.raises(CorruptionError, match="assembly"):
+        Release.from_json(json.dumps(value).encode())
 
 
 def test_a_contract_is_stored_as_the_documented_json_and_its_digest_leaves_the_name_out() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from zlib import crc32
 
+from tessera.assembly.assembly import Assembly
 from tessera.documents.text import block_ids, blocks_from, compress
 from tessera.generations.registry import Generation, Registry, State
 from tessera.index.analyzer import WordsAnalyzer
@@ -139,12 +140,18 @@ class LiveIndex:
         registry = replace(registry, version=version + 1)
         assert await self.store.put_control(version, registry.to_json(), registry.release.to_json())
 
-    async def serve(self, release: str, served: str, scorer: Scorer | None = None, **states: State) -> None:
+    async def serve(
+        self,
+        release: str,
+        served: str,
+        scorer: Scorer | None = None,
+        assembly: Assembly | None = None,
+        **states: State,
+    ) -> None:
         """Serve a generation; ``states`` of the others."""
         others = [generation(name, state) for name, state in states.items()]
-        await self.control(
-            registry_of(Release(release, served, scorer or Scorer()), generation(served), *others)
-        )
+        made = Release(release, served, scorer or Scorer(), assembly=assembly)
+        await self.control(registry_of(made, generation(served), *others))
 
     async def adopt(self, name: str) -> None:
         """Write another generation from now on; what is live is not in it yet."""
