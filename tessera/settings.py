@@ -172,8 +172,8 @@ def redacted(url: str) -> str:
 def _not_named(server: Server, data_dir: Path) -> str:
     what = "Kafka broker" if server == "broker" else "Redis"
     return (
-        f"no {what} is named and no `tessera up` keeps its address in {data_dir.absolute()}: start `tessera up`, "
-        f"or give --{server} or TESSERA_{server.upper()}"
+        f"no {what} is named and no `tessera up` keeps its address in {data_dir.absolute()}: "
+        f"start `tessera up` there, or give --{server} or TESSERA_{server.upper()}"
     )
 
 
