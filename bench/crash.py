@@ -328,13 +328,14 @@ async def _send(
 
 
 async def _wait_until_caught_up(cluster: Cluster, model: Model) -> None:
-    """Wait until all that was published is applied: whatever was broken last has been got over."""
+    """Wait until all that was published is applied, and every worker runs: whatever was broken last has been
+    got over, and what breaks next strikes one at work."""
     store = connect(cluster.redis.url, NAMESPACE)
     try:
 
         async def caught_up() -> bool:
             cluster.revive()
-            return await _applied(store, model) == sum(model.ends.values())
+            return cluster.are_ready() and await _applied(store, model) == sum(model.ends.values())
 
         await _poll(caught_up, cluster, "what was broken was not got over")
     finally:
