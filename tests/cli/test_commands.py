@@ -12,9 +12,10 @@ import typer
 
 from tessera.addresses import Address, write_address
 from tessera.cli import main as entry
-from tessera.cli.up.sources import BUNDLED, bundled_folders, user_folders
+from tessera.cli.up.sources import bundled_folders, user_folders
 from tessera.errors import SettingsError, SourceError
 from tessera.events.catalog import SourceDeclaration
+from tessera.sources.bundled import BUNDLED
 
 EVENT = {
     "v": 1,
