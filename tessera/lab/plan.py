@@ -18,6 +18,7 @@ Paths are relative to the file. A key that is not known is refused: nothing in t
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from collections.abc import Sequence
@@ -154,20 +155,12 @@ def _parsed(text: str, where: str) -> PlanFile:
     except tomllib.TOMLDecodeError as error:
         raise PlanError(f"{where}: cannot be read as TOML: {error}") from error
     try:
-        # TOML knows lists only: JSON's reading of them as tuples is not a repair.
-        return _adapter().validate_python(_frozen(values))
+        return _adapter().validate_json(json.dumps(values))
+    except TypeError as error:
+        raise PlanError(f"{where}: holds a date or a time, which no key takes: take it out") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise PlanError(f"{where}: {_place(first['loc'])}: {_explained(dict(first))}") from error
-
-
-def _frozen(value: Any) -> Any:
-    """Lists as tuples, which is what strict validation asks for."""
-    if isinstance(value, list):
-        return tuple(map(_frozen, value))
-    if isinstance(value, dict):
-        return {key: _frozen(each) for key, each in value.items()}
-    return value
 
 
 @cache
