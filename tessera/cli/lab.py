@@ -27,9 +27,10 @@ def run(file: Path, retriever: str, budgets: Sequence[int], report: Path | None,
     if chosen is None:
         raise SettingsError(f"--retriever: there is no {retriever!r}; there are {', '.join(RETRIEVERS)}")
     if report is not None:
-        from tessera.lab.report import require_libraries, write_report
+        from tessera.lab.report import require_folder, require_libraries, write_report
 
         require_libraries()
+        require_folder(report)
     plan = load_plan(file, budgets, chosen)
     with progress(f"running {file.name}") as bar:
 

@@ -43,7 +43,7 @@ FATE_WORDS: Final[dict[Fate, str]] = {
 
 CUTS: Final[tuple[tuple[str, Fate], ...]] = (
     ("between blocks", "kept"),
-    ("between sentences or lines", "retrieval"),
+    ("between sentences or lines", "packing"),
     ("inside a sentence or a line", "chunking"),
 )
 """Classes of borders, from harmless to harmful, and the colour each shares with a fate."""

@@ -159,7 +159,8 @@ def _parsed(text: str, where: str) -> PlanFile:
     except TypeError as error:
         raise PlanError(f"{where}: holds a date or a time, which no key takes: take it out") from error
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        # Where one of several forms may stand, each tells why it is not that one: the deepest is meant.
+        first = max(error.errors(include_url=False, include_input=False), key=lambda each: len(each["loc"]))
         raise PlanError(f"{where}: {_place(first['loc'])}: {_explained(dict(first))}") from error
 
 

@@ -25,6 +25,12 @@ def require_libraries() -> None:
         )
 
 
+def require_folder(path: Path) -> None:
+    """PlanError where the page could not be written after a long run, for want of its folder."""
+    if not path.parent.is_dir():
+        raise PlanError(f"--report: {path}: there is no folder {path.parent}: make it, or name another file")
+
+
 def write_report(result: LabResult, path: Path) -> None:
     """Write the page. PlanError where the file cannot be written, as :func:`require_libraries` else."""
     page = render(result)
