@@ -10,7 +10,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -32,6 +32,7 @@ class Outline:
     """A document's blocks, as (start, end, kind), rising and disjoint."""
 
     document: LabDocument
+    _found: dict[int, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def blocks(self) -> Sequence[tuple[int, int, str]]:
@@ -76,9 +77,17 @@ class Outline:
             text = self.document.text
             whole = text[at - 1] == "\n" or text[at] in "\r\n"
             return f"{kind}: between lines" if whole else f"{kind}: inside a line"
-        spans = sentence_spans(self.document.text[start:end])
-        inside = any(start + first < at < start + last for first, last in spans)
+        spans = self._sentences(number)
+        before = bisect_right(spans, (at - start, 0)) - 1
+        inside = before >= 0 and spans[before][0] < at - start < spans[before][1]
         return f"{kind}: inside a sentence" if inside else f"{kind}: between sentences"
+
+    def _sentences(self, number: int) -> list[tuple[int, int]]:
+        """Spans of a block's sentences from its start; found once, for some blocks have thousands."""
+        if number not in self._found:
+            start, end, _ = self.blocks[number]
+            self._found[number] = sentence_spans(self.document.text[start:end])
+        return self._found[number]
 
 
 @dataclass(frozen=True, slots=True)
