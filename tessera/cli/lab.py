@@ -17,6 +17,9 @@ from tessera.lab.results import ContextFigures, Counts, LabResult, PolicyResult,
 from tessera.lab.run import run as run_plan
 
 RETRIEVERS: tuple[RetrieverName, ...] = ("tessera", "rank-bm25")
+NATURAL_COLUMNS = 160
+"""Tables are as wide as they are: a figure cut short at the terminal's edge would be another figure."""
+
 SHOWN_IDS = 8
 """Cases named in one line: the report has all of them, with their lines."""
 
@@ -44,9 +47,11 @@ def run(file: Path, retriever: str, budgets: Sequence[int], report: Path | None,
     if as_json:
         print_json(to_value(result))
     else:
-        _show(result, console())
+        out = console()
+        out.width = max(out.width, NATURAL_COLUMNS)
+        _show(result, out)
         if report is not None:
-            console().print(f"report: {printable(str(report))}")
+            out.print(f"report: {printable(str(report))}")
     if result.failed:
         raise typer.Exit(1)
 
@@ -61,7 +66,7 @@ def _show(result: LabResult, out: Console) -> None:
     out.print()
     _show_stages(result, out)
     for number in range(len(result.policies[0].contexts)):
-        _show_context(result.policies, number, out)
+        _show_context(result, number, out)
     _show_families(result, out)
     _show_evidence(result, out)
     _show_borders(result, out)
@@ -75,39 +80,47 @@ def _show(result: LabResult, out: Console) -> None:
         out.print(Text.assemble((f"{mark} ", style), printable(line + short)))
 
 
-def _table(*columns: str, left: int = 1) -> Table:
+def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right", no_wrap=True)
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table
 
 
 def _show_stages(result: LabResult, out: Console) -> None:
+    """Chunking and retrieval, then storage and cost."""
+    table = _table("policy", "whole in a chunk", f"recall@{result.setup.k}", "MRR", "p50 ms", "p95 ms")
+    for each in result.policies:
+        shares = (each.representability, each.candidates.recall, each.candidates.mrr)
+        times = (each.latency.p50_ms, each.latency.p95_ms)
+        table.add_row(each.name, *(f"{share:.3f}" for share in shares), *(f"{ms:.2f}" for ms in times))
+    out.print(table)
+    out.print()
     priced = bool(result.setup.currency)
-    columns = ["policy", "chunks", "longest", "indexed", "of source", "stored", "whole in a chunk"]
-    columns += [f"recall@{result.setup.k}", "MRR", "p50 ms", "p95 ms"]
+    columns = ("policy", "chunks", "longest", "indexed", "of source", "stored")
     table = _table(*columns, *([f"index {result.setup.currency}"] if priced else []))
     for each in result.policies:
         held = each.storage
         stored = "" if held.stored_bytes is None else f"{held.stored_bytes / 1000:,.1f} kB"
-        cells = [each.name, f"{held.chunks:,}", f"{held.longest_tokens:,}", f"{held.indexed_tokens:,}"]
-        cells += [f"{held.amplification:.2f}", stored, f"{each.representability:.3f}"]
-        cells += [f"{each.candidates.recall:.3f}", f"{each.candidates.mrr:.3f}"]
-        cells += [f"{each.latency.p50_ms:.2f}", f"{each.latency.p95_ms:.2f}"]
-        table.add_row(*cells, *([f"{each.index_cost:.6f}"] if each.index_cost is not None else []))
+        cells = [f"{held.chunks:,}", f"{held.longest_tokens:,}", f"{held.indexed_tokens:,}"]
+        cells += [f"{held.amplification:.2f}", stored]
+        table.add_row(each.name, *cells, *([f"{each.index_cost:.6f}"] if each.index_cost is not None else []))
     out.print(table)
     if priced:
         out.print(f"costs assume: {printable(result.setup.assumption)}", style="dim")
 
 
-def _show_context(policies: Sequence[PolicyResult], number: int, out: Console) -> None:
-    first = policies[0].contexts[number]
-    columns = [f"{first.assembly} at {first.budget} tokens", "recall", "precision", "IoU", "used", "grounded"]
-    columns += ["kept", "cut", "not found", "not packed", "not verbatim", "mended", "p50 ms"]
-    table = _table(*columns, *(["per 1,000"] if first.context_cost is not None else []))
-    for each in policies:
+def _show_context(result: LabResult, number: int, out: Console) -> None:
+    """One way of packing: its figures, and how many cases each stage lost, the first that did."""
+    first = result.policies[0].contexts[number]
+    columns = ["policy", "recall", "precision", "IoU", "used", "grounded", "kept", "cut", "not\nfound"]
+    columns += ["not\npacked", "not\nverbatim", "mended", "p50\nms"]
+    priced = first.context_cost is not None
+    table = _table(*columns, *([f"{result.setup.currency} per\n1,000"] if priced else []))
+    for each in result.policies:
         table.add_row(each.name, *_context_cells(each.contexts[number]))
     out.print()
+    out.print(f"{first.assembly} at {first.budget} tokens", style="bold")
     out.print(table)
 
 

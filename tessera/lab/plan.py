@@ -274,7 +274,10 @@ def _check_gates(plan: Plan) -> None:
     _check_named("assembly", gates.assembly, [assembly.name for assembly in plan.assemblies], at)
     for budget in gates.budgets:
         run = ", ".join(map(str, plan.budgets))
-        _require(budget in plan.budgets, f"{at}: budgets holds {budget}; the run has {run}: name one of them")
+        _require(
+            budget in plan.budgets,
+            f"{at}: budgets holds {budget}; the run has {run}: take it out, or run it too",
+        )
     _require(
         gates.min_context_recall is not None or not (gates.assembly or gates.budgets),
         f"{at}: assembly and budgets say where min_context_recall is demanded: give it, or leave them out",
