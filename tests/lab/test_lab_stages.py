@@ -103,3 +103,12 @@ def test_a_quote_is_checked_by_its_words_not_by_its_span() -> None:
     elsewhere = Piece("s/b", 0, 12, TEXTS["s/a"][:12], ("0",), 1.0)
     for piece, expected in ((honest, True), (altered, False), (elsewhere, False)):
         assert grounded(asked, "One two.", Context((piece,), 2, 9, ())) is expected
+
+
+def test_evidence_in_two_pieces_with_a_blank_between_is_covered_and_quoted_by_none() -> None:
+    asked, text = case("s/a", 0, 17), TEXTS["s/a"]
+    taken = [("s/a", 0, 8), ("s/a", 12, 20)]
+    assert text[8:12].isspace()
+    assert covered(asked, text, union(taken))
+    assert not covered(asked, text, union([("s/a", 0, 7), ("s/a", 12, 20)]))
+    assert fate_of(asked, represented=True, rank=1, text=text, context=context(taken)) == "grounding"
