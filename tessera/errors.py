@@ -8,6 +8,7 @@
     │   ├── QueryError             a search request
     │   ├── CaseError              a file of query cases, or one case of it
     │   ├── AuditError             a contract of the audit that breaks a rule (rule, place)
+    │   ├── PlanError              a plan of the lab: a key of its file, or what the key leads to
     │   └── RefusedError           a step of a generation's life that is not allowed now (reason, next step)
     ├── SettingsError              settings or command line
     ├── UnavailableError           a server cannot be reached                      retriable
@@ -75,6 +76,10 @@ class AuditError(InputError):
         super().__init__(f"{place}: {message} (rule {rule}): mend the contract, it is never repaired")
         self.rule = rule
         self.place = place
+
+
+class PlanError(InputError):
+    """A plan of the policy lab that is not well formed, or that leads to what is not there."""
 
 
 class RefusedError(InputError):

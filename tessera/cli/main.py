@@ -39,6 +39,8 @@ deadletter_app = typer.Typer(help="Records that could not be applied.", no_args_
 app.add_typer(shard_app, name="shard")
 app.add_typer(deadletter_app, name="deadletter")
 app.add_typer(generation_app, name="generation")
+lab_app = typer.Typer(help="The policy lab: chunking judged on questions and evidence.", no_args_is_help=True)
+app.add_typer(lab_app, name="lab")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -182,6 +184,27 @@ def audit(
     from tessera.cli import audit as command
 
     command.run(file, as_json=as_json)
+
+
+@lab_app.command("run", epilog="Example: tessera lab run docs/examples/lab.toml --report lab.html")
+def lab_run(
+    file: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="OUT.html", help="Write a report with plots.")
+    ] = None,
+    retriever: Annotated[
+        str, typer.Option("--retriever", metavar="NAME", help="tessera or rank-bm25.")
+    ] = "tessera",
+    budget: Annotated[
+        list[int] | None,
+        typer.Option("--budget", metavar="N", help="Tokens of a context, in place of the plan's."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show where each candidate policy loses evidence: chunking, retrieval, packing. Needs no server."""
+    from tessera.cli import lab as command
+
+    command.run(file, retriever, budget or [], report, as_json=as_json)
 
 
 @app.command(epilog="Example: tessera ingest docs/ --source wiki --watch")

@@ -12,6 +12,9 @@ A case file is JSON::
 that text, so that a case whose evidence was edited is known to be stale. ``content_digest`` may name the
 document's content that the span was taken from, as hits and `GET /api/documents/…` give it: then a document
 that became too short for the span makes the case stale too; without it, that is a fault of the file.
+
+``family`` may name what the case counts with in a report; else it is the source with the first folder of the
+document's id. The policy lab reads the same cases as JSON lines, one per line, without thresholds.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
@@ -54,6 +57,7 @@ class Case:
     """One question and its evidence: code points ``start`` to ``end`` of a document, half-open.
 
     ``content_digest`` is that of the document the span was taken from; empty where the file does not say.
+    ``family`` is the one that the file gives; empty where it gives none.
     """
 
     id: str
@@ -64,9 +68,17 @@ class Case:
     end: int
     digest: str
     content_digest: str = ""
+    family: str = ""
+
+    @property
+    def group(self) -> str:
+        """Its family; without one, the source with the first folder of the document's id."""
+        folder, slash, _ = self.doc_id.partition("/")
+        return self.family or (f"{self.source}/{folder}" if slash else self.source)
 
 
-_REQUIRED: Final = tuple(field.name for field in fields(Case) if field.name != "content_digest")
+_OPTIONAL: Final = ("content_digest", "family")
+_REQUIRED: Final = tuple(field.name for field in fields(Case) if field.name not in _OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +91,19 @@ class CaseSet:
 
     @property
     def digest(self) -> str:
-        """``sha256:<hex>`` of its canonical JSON: the order of cases and the layout of the file are out."""
+        """``sha256:<hex>`` of its canonical JSON: order of cases, layout of the file and families are out."""
         value = {
             "k": self.k,
             "thresholds": dict(self.thresholds),
-            "cases": [asdict(case) for case in sorted(self.cases, key=lambda case: case.id)],
+            "cases": [_measured(case) for case in sorted(self.cases, key=lambda case: case.id)],
         }
         canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return f"sha256:{sha256(canonical.encode()).hexdigest()}"
+
+
+def _measured(case: Case) -> dict[str, Any]:
+    """What of a case decides its outcome: its family does not."""
+    return {name: value for name, value in asdict(case).items() if name != "family"}
 
 
 def evidence_digest(evidence: str) -> str:
@@ -96,19 +113,24 @@ def evidence_digest(evidence: str) -> str:
 
 def load_cases(path: str | Path) -> CaseSet:
     """The case set of a file; :class:`~tessera.errors.CaseError` names file, case and field at fault."""
+    return parse_cases(_text(path), str(path))
+
+
+def load_case_lines(path: str | Path) -> tuple[Case, ...]:
+    """The cases of a file of JSON lines; :class:`~tessera.errors.CaseError` names file, line and field."""
+    return parse_case_lines(_text(path), str(path))
+
+
+def _text(path: str | Path) -> str:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CaseError(f"{path}: cannot be read ({error}): give a case file in UTF-8") from error
-    return parse_cases(text, str(path))
 
 
 def parse_cases(text: str, where: str = "the case file") -> CaseSet:
     """The case set of a file's text; raises as :func:`load_cases`, with ``where`` as the file's name."""
-    try:
-        value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
-    except ValueError as error:
-        raise CaseError(f"{where}: cannot be read as JSON: {error}") from error
+    value = _json(text, where)
     top = _Fields(value, where, ("thresholds", "cases"), ("k",))
     k = top.count("k", 1, MAX_K) if "k" in top.value else DEFAULT_K
     thresholds = _thresholds(top.value["thresholds"], f"{where}: thresholds")
@@ -116,12 +138,36 @@ def parse_cases(text: str, where: str = "the case file") -> CaseSet:
     if not isinstance(listed, list) or not listed:
         raise CaseError(f"{where}: cases must be a list with a case at least")
     cases = [_case(each, f"{where}: case {number}") for number, each in enumerate(listed, 1)]
-    seen: dict[str, int] = {}
-    for number, case in enumerate(cases, 1):
-        if case.id in seen:
-            raise CaseError(f"{where}: case {number}: id {case.id!r} is that of case {seen[case.id]} already")
-        seen[case.id] = number
+    _require_distinct(enumerate(cases, 1), f"{where}: case")
     return CaseSet(tuple(cases), thresholds, k)
+
+
+def parse_case_lines(text: str, where: str = "the case file") -> tuple[Case, ...]:
+    """The cases in JSON lines, blank ones left out; raises as :func:`load_case_lines`."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    cases = [
+        (number, _case(_json(line, at), at)) for number, line in lines for at in [f"{where}: line {number}"]
+    ]
+    if not cases:
+        raise CaseError(f"{where}: holds no case: write one JSON object per line")
+    _require_distinct(cases, f"{where}: line")
+    return tuple(case for _, case in cases)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+    except ValueError as error:
+        raise CaseError(f"{where}: cannot be read as JSON: {error}") from error
+
+
+def _require_distinct(cases: Iterable[tuple[int, Case]], where: str) -> None:
+    seen: dict[str, int] = {}
+    for number, case in cases:
+        if case.id in seen:
+            kind = where.rpartition(" ")[2]
+            raise CaseError(f"{where} {number}: id {case.id!r} is that of {kind} {seen[case.id]} already")
+        seen[case.id] = number
 
 
 def _thresholds(value: object, where: str) -> dict[str, float]:
@@ -135,7 +181,7 @@ def _case(value: object, where: str) -> Case:
     named = (
         f"{where} ({str(value['id'])[:LONGEST_ID]!r})" if isinstance(value, dict) and "id" in value else where
     )
-    given = _Fields(value, named, _REQUIRED, ("content_digest",))
+    given = _Fields(value, named, _REQUIRED, _OPTIONAL)
     start = given.count("start", 0)
     case = Case(
         given.text("id"),
@@ -145,7 +191,7 @@ def _case(value: object, where: str) -> Case:
         start,
         given.count("end", start + 1),
         given.text("digest"),
-        given.text("content_digest") if "content_digest" in given.value else "",
+        *(given.text(name) if name in given.value else "" for name in _OPTIONAL),
     )
     if len(case.id) > LONGEST_ID:
         raise CaseError(f"{where}: id has {len(case.id):,} characters; it must have at most {LONGEST_ID}")

@@ -220,14 +220,12 @@ def _side_figures(sides: Sequence[Side]) -> dict[str, Any]:
 
 
 def _families(live: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
-    """How ranks moved by family of documents: the source and the first folder of the document's id."""
+    """How ranks moved by family of documents."""
     families: dict[str, Counter[str]] = {}
     for outcome in live:
         assert outcome.baseline is not None
         assert outcome.candidate is not None
-        folder, slash, _ = outcome.case.doc_id.partition("/")
-        family = f"{outcome.case.source}/{folder}" if slash else outcome.case.source
-        counts = families.setdefault(family, Counter())
+        counts = families.setdefault(outcome.case.group, Counter())
         counts["cases"] += 1
         counts[rank_change(outcome.baseline.rank, outcome.candidate.rank)] += 1
     largest = sorted(families.items(), key=lambda each: (-each[1]["cases"], each[0]))

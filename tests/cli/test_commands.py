@@ -12,9 +12,10 @@ import typer
 
 from tessera.addresses import Address, write_address
 from tessera.cli import main as entry
-from tessera.cli.up.sources import BUNDLED, bundled_folders, user_folders
+from tessera.cli.up.sources import bundled_folders, user_folders
 from tessera.errors import SettingsError, SourceError
 from tessera.events.catalog import SourceDeclaration
+from tessera.sources.bundled import BUNDLED
 
 EVENT = {
     "v": 1,
@@ -55,8 +56,8 @@ COMMANDS = commands()
 
 def test_every_command_of_the_interface_is_there() -> None:
     assert set(COMMANDS) == {
-        "up", "worker", "serve", "ingest", "publish", "search", "chunk", "audit", "status", "shard adopt-log",
-        "deadletter list", "deadletter show", "deadletter replay", "deadletter discard",
+        "up", "worker", "serve", "ingest", "publish", "search", "chunk", "audit", "lab run", "status",
+        "shard adopt-log", "deadletter list", "deadletter show", "deadletter replay", "deadletter discard",
         *(f"generation {name}" for name in (
             "create", "list", "show", "backfill", "pause", "resume", "verify", "compare", "abandon",
             "rebuild", "cutover", "rollback", "hold", "release-hold", "contract",

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from tessera.errors import CaseError
-from tessera.generations.cases import Case, CaseSet, evidence_digest, load_cases, parse_cases
+from tessera.generations.cases import (
+    Case,
+    CaseSet,
+    evidence_digest,
+    load_case_lines,
+    load_cases,
+    parse_case_lines,
+    parse_cases,
+)
 
 DIGEST = "sha256:" + "0" * 64
 CASE: dict[str, Any] = {
@@ -131,3 +139,35 @@ def test_the_digest_is_of_the_cases_and_demands_and_of_nothing_else() -> None:
         {**FILE, "cases": [CASE, other], "thresholds": {"min_recall": 0.6}},
     ]
     assert len({one.digest, *(parse_cases(json.dumps(value)).digest for value in different)}) == 5
+
+
+def test_a_case_counts_with_its_family_else_with_source_and_first_folder() -> None:
+    assert Case(**CASE).group == "handbook/x"
+    assert Case(**{**CASE, "doc_id": "y.md"}).group == "handbook"
+    assert Case(**CASE, family="contracts").group == "contracts"
+
+
+def test_a_family_does_not_change_what_a_case_set_is() -> None:
+    plain, grouped = parse_cases(json.dumps(FILE)), parse_cases(json.dumps(changed(family="contracts")))
+    assert grouped.cases[1].family == "contracts"
+    assert grouped.digest == parse_cases(json.dumps(changed())).digest != plain.digest
+
+
+def test_cases_are_read_from_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(f"{json.dumps(CASE)}\n\n{json.dumps({**CASE, 'id': 'b', 'family': 'f'})}\n")
+    assert load_case_lines(path) == (Case(**CASE), Case(**{**CASE, "id": "b"}, family="f"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "q.jsonl: holds no case: write one JSON object per line"),
+        ("\n{", "q.jsonl: line 2: cannot be read as JSON"),
+        (json.dumps({**CASE, "famly": "x"}), "q.jsonl: line 1 ('a'): unknown field 'famly'"),
+        (f"{json.dumps(CASE)}\n\n{json.dumps(CASE)}", "q.jsonl: line 3: id 'a' is that of line 1 already"),
+    ],
+)
+def test_json_lines_at_fault_are_named(lines: str, message: str) -> None:
+    with pytest.raises(CaseError, match=re.escape(message)):
+        parse_case_lines(lines, "q.jsonl")

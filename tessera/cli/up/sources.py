@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -11,10 +10,9 @@ from tessera.cli.feeds import check_folder
 from tessera.errors import SettingsError
 from tessera.events.catalog import LOG_KINDS, SourceDeclaration
 from tessera.events.change import SourceKind
+from tessera.sources.bundled import BUNDLED, bundled_folder
 
 EVERYONE = ("*",)
-BUNDLED: dict[str, SourceKind] = {"handbook": "documents", "devex": "devex", "github": "github"}
-"""Bundled sources by name; the folder of each is named after its kind."""
 
 
 class Folder(NamedTuple):
@@ -26,8 +24,7 @@ class Folder(NamedTuple):
 
 def bundled_folders() -> list[Folder]:
     """The corpora that come with the package."""
-    corpora = Path(str(files("tessera.sources"))) / "corpora"
-    return [Folder(corpora / kind, _declared(name, kind)) for name, kind in BUNDLED.items()]
+    return [Folder(bundled_folder(name), _declared(name, kind)) for name, kind in BUNDLED.items()]
 
 
 def user_folders(given: Sequence[str]) -> list[Folder]:

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from plans import PLAN, case_line, write_plan
+
+from tessera.errors import CaseError, PlanError
+from tessera.generations.cases import evidence_digest
+from tessera.lab.corpus import load_corpus, load_questions
+from tessera.lab.plan import load_plan
+
+
+def test_a_plan_is_read_with_its_defaults(tmp_path: Path) -> None:
+    path = write_plan(
+        tmp_path,
+        'documents = ["handbook"]\nquestions = "q.jsonl"\n[[policies]]\npolicy = "sentence"\n',
+    )
+    plan = load_plan(path)
+    assert (plan.analyzer, plan.k, plan.budgets, plan.retriever) == ("words", 10, (300,), "tessera")
+    assert [each.id for each in plan.assemblies] == ["joined@1"]
+    assert plan.questions == tmp_path / "q.jsonl"
+    assert plan.prices is None
+
+
+def test_budgets_rise_and_those_of_the_command_stand_in_for_the_plans(tmp_path: Path) -> None:
+    path = write_plan(tmp_path)
+    assert load_plan(path).budgets == (12, 40)
+    assert load_plan(path, [7]).budgets == (7,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("k = 3", "kk = 3", "lab.toml: kk: unknown key; allowed are documents, questions, policies"),
+        ("k = 3", "k = 0", "lab.toml: k is 0; it must be from 1 to 100"),
+        ("k = 3", 'k = "3"', "lab.toml: k: input should be a valid integer"),
+        ("k = 3", "k = true", "lab.toml: k: input should be a valid integer"),
+        ("k = 3", "k = 2026-01-01", "lab.toml: holds a date or a time"),
+        ("k = 3", "k = 3\nk = 3", "lab.toml: cannot be read as TOML"),
+        ("k = 3", 'analyzer = "german"', "lab.toml: analyzer is 'german'; there are words, english"),
+        ("[40, 12]", "[0]", "lab.toml: budgets holds 0; a budget is 1 token or more"),
+        ("[40, 12]", "[]", "lab.toml: budgets is empty"),
+        ("[40, 12]", "[9, 9]", "lab.toml: budgets holds 9 twice"),
+        ('"joined", ', '"glued", ', "lab.toml: assembly holds 'glued'; there are joined, sentences"),
+        ('"joined", ', '"sentences", ', "lab.toml: assembly names one twice"),
+        ('["joined", "sentences"]', "[]", "lab.toml: assembly is empty"),
+        ('questions = "questions.jsonl"', "", "lab.toml: questions: is missing"),
+        ("[[policies]]", "[[policy]]", "lab.toml: policy: unknown key; allowed are documents"),
+        ('policy = "tiny.toml"', 'policy = "paragraph"', "policies, number 2: a policy named 'paragraph' is"),
+        ('policy = "tiny.toml"', 'policy = "none.toml"', "policies, number 2: policy '"),
+        ('policy = "tiny.toml"', 'plicy = "x"', "lab.toml: policies, number 2, p"),
+        ('source = "notes", path', 'source = "a/b", path', "documents, number 1: source is 'a/b'"),
+        (
+            'path = "texts"',
+            'path = "texts", knd = "x"',
+            "knd: unknown key; allowed are source, path, kind, only",
+        ),
+        ('{source = "notes", path = "texts"}', '"handbok"', "there is no bundled corpus 'handbok'"),
+        ('{source = "notes", path = "texts"}', '"devex", "devex"', "source 'devex' is named twice"),
+        ("[[policies]]", "[gates]\nmin_recall = 1.5\n[[policies]]", "gates: min_recall is 1.5"),
+        ("[[policies]]", "[gates]\nmin_recal = 1\n[[policies]]", "gates, min_recal: unknown key"),
+        ("[[policies]]", '[gates]\npolicies = ["x"]\n[[policies]]', "gates: policies holds 'x'"),
+        (
+            "[[policies]]",
+            "[gates]\nmin_context_recall = 1\nbudgets = [9]\n[[policies]]",
+            "the run has 12, 40",
+        ),
+        (
+            "[[policies]]",
+            "[gates]\nmin_recall = 1\nbudgets = [12]\n[[policies]]",
+            "say where min_context_recall",
+        ),
+        ("[[policies]]", '[cost]\ncurrency = "EUR"\n[[policies]]', "cost, assumption: is missing"),
+        (
+            "[[policies]]",
+            '[cost]\ncurrency = "EUR"\nassumption = "x"\nper_million_indexed_tokens = -1\n[[policies]]',
+            "cost: per_million_indexed_tokens is -1",
+        ),
+    ],
+)
+def test_a_plan_at_fault_is_refused_with_file_and_key(
+    old: str, new: str, message: str, tmp_path: Path
+) -> None:
+    assert old in PLAN
+    path = write_plan(tmp_path, PLAN.replace(old, new, 1))
+    with pytest.raises(PlanError, match=re.escape(message)):
+        load_plan(path)
+
+
+def test_a_plan_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"none\.toml: cannot be read"):
+        load_plan(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"k = '\xff'")
+    with pytest.raises(PlanError, match="is not UTF-8"):
+        load_plan(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ('{source = "notes", path = "nowhere"}', "documents, number 1: source folder"),
+        ('{source = "notes", path = "texts", kind = "devex"}', "holds no document of kind devex"),
+        ('{source = "notes", path = "texts", only = ["*.txt"]}', "holds no document of kind documents"),
+        (
+            '{source = "notes", path = "texts", only = ["rivers/*", "*.txt"]}',
+            "only holds '*.txt', which no document of texts matches",
+        ),
+    ],
+)
+def test_a_folder_that_gives_nothing_is_refused(documents: str, message: str, tmp_path: Path) -> None:
+    path = write_plan(tmp_path, PLAN.replace('{source = "notes", path = "texts"}', documents))
+    with pytest.raises(PlanError, match=re.escape(message)):
+        load_corpus(load_plan(path))
+
+
+def test_globs_choose_documents(tmp_path: Path) -> None:
+    path = write_plan(tmp_path, PLAN.replace('path = "texts"', 'path = "texts", only = ["rivers/*"]'))
+    assert list(load_corpus(load_plan(path))) == ["notes/rivers/levels.md", "notes/rivers/table.md"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"doc_id": "rivers/none.md"},
+            "the run has no document notes/rivers/none.md; it has notes/kitchen.md",
+        ),
+        ({"source": "else"}, "the run has no document else/rivers/levels.md"),
+        ({"end": 10_000}, "is outside notes/rivers/levels.md, which has"),
+        ({"start": 0}, "notes/rivers/levels.md does not say that from 0 to"),
+        ({"content_digest": "sha256:" + "0" * 64}, "notes/rivers/levels.md has changed since"),
+        ({"start": 8, "end": 10, "digest": evidence_digest("\n\n")}, "its evidence is blank"),
+    ],
+)
+def test_a_case_that_does_not_fit_its_document_is_refused(
+    changed: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    path = write_plan(tmp_path, lines=[case_line("lock"), case_line("level", **changed)])
+    plan = load_plan(path)
+    with pytest.raises(CaseError, match=re.escape(message)) as refused:
+        load_questions(plan.questions, load_corpus(plan))
+    assert "questions.jsonl: case 'level'" in str(refused.value)
+
+
+def test_cases_that_ask_the_same_are_one_question(tmp_path: Path) -> None:
+    plan = load_plan(write_plan(tmp_path))
+    questions = load_questions(plan.questions, load_corpus(plan))
+    assert [[case.id for case in question.cases] for question in questions] == [
+        ["level"], ["told"], ["across"], ["lock"], ["cups", "plates"],
+    ]  # fmt: skip
