@@ -19,8 +19,10 @@ def parsed(text: str, begin: Resume, outline: Outline, bounds: Sequence[tuple[in
     text.
     """
     spans: list[Span] = []
+    around: list[tuple[str, ...]] = []
     counted, line = 0, begin.start_line
     for start, stop in bounds:
+        around.append(outline.around(start))
         line += text.count("\n", counted, start)
         counted = start
         spans.append((start, stop, line, line + text.count("\n", start, stop), outline.path(start, stop)))
@@ -30,7 +32,7 @@ def parsed(text: str, begin: Resume, outline: Outline, bounds: Sequence[tuple[in
     place = moved(begin, text, at, number)
     if number:
         place = replace(place, headings=outline.before(at), inside=outline.inside(at))
-    return Parse(spans, place, replace(end, headings=outline.opened[-1], inside=""))
+    return Parse(spans, place, replace(end, headings=outline.opened[-1], inside=""), around)
 
 
 def nothing(text: str, begin: Resume) -> Parse:
@@ -66,10 +68,11 @@ class Outline:
         # Where runs of heading blocks start, and where the content after each does.
         self._chains: list[int] = []
         self._contents: list[int] = []
+        self._bom = bom_length(text, begin.start)
         self._read(text, begin)
 
     def _read(self, text: str, begin: Resume) -> None:
-        bom = bom_length(text, begin.start)
+        bom = self._bom
         inside = begin.inside
         for start, end, *_ in blocks(text, bom, begin.start_line):
             at = start or bom
@@ -107,6 +110,19 @@ class Outline:
     def before(self, at: int) -> Headings:
         """The headings opened before ``at``."""
         return self.opened[bisect_left(self.opened_at, at) - 1]
+
+    def around(self, start: int) -> tuple[str, ...]:
+        """The texts of the headings that are open around a chunk beginning at ``start``, its first not in.
+
+        What comes behind its first line has no say: a chunk is as long as its context leaves room for.
+        """
+        number = bisect_left(self.opened_at, start)
+        headings = self.opened[number - 1]
+        begins = start or self._bom
+        if number < len(self.opened_at) and self.opened_at[number] == begins:
+            level = self.opened[number][-1][0]
+            headings = tuple(heading for heading in headings if heading[0] < level)
+        return heading_path(headings)
 
     def inside(self, at: int) -> str:
         """The kind of the block that began before ``at`` and goes on behind it, empty where none does."""

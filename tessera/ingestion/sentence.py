@@ -21,7 +21,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ingestion.blocks import heading_path
 from tessera.ingestion.chunk import Parse
 from tessera.ingestion.lines import BLANKS
 from tessera.ingestion.outline import Outline, nothing, parsed
@@ -125,7 +124,6 @@ class _Packing:
     ) -> None:
         self._outline, self._size, self._overlap = outline, size, overlap
         self._reserve = cache(reserve)
-        self._end = len(text)
         self.units: list[Span] = []
         self._tokens: list[int] = []
         self._leads: list[bool] = []
@@ -137,24 +135,23 @@ class _Packing:
         self._before = list(accumulate(self._tokens, initial=0))
 
     def _add(self, text: str, start: int, end: int, borders: Sequence[int], is_heading: bool) -> None:
-        first, after = bisect_left(borders, start), bisect_left(borders, end)
-        room = self._room(start, is_heading) if after - first > self._size // 2 else self._size
-        for token in range(first, max(after, first + 1), room):
-            begins = borders[token] if token > first else start
-            following = token + room
+        token, after = bisect_left(borders, start), bisect_left(borders, end)
+        # A context takes half the size at most: shorter sentences fit wherever they stand.
+        always = self._size - self._size // 2
+        while start < end:
+            following = token + (self._room(start) if after - token > always else always)
             stops = borders[following] if following < after else end
-            self.units.append((begins, begins + len(text[begins:stops].rstrip(_BLANK))))
+            self.units.append((start, start + len(text[start:stops].rstrip(_BLANK))))
             self._tokens.append(min(following, after) - token)
             self._leads.append(is_heading)
+            start, token = stops, following
 
-    def _room(self, start: int, is_heading: bool) -> int:
-        """Tokens that a chunk beginning there may have, one at least; a heading it begins with is its own."""
-        outline = self._outline
-        path = heading_path(outline.before(start)) if is_heading else outline.path(start, self._end)
-        return max(1, self._size - self._reserve(path))
+    def _room(self, start: int) -> int:
+        """Tokens that a chunk beginning there may have, one at least."""
+        return max(1, self._size - self._reserve(self._outline.around(start)))
 
     def _room_from(self, unit: int) -> int:
-        return self._room(self.units[unit][0], self._leads[unit])
+        return self._room(self.units[unit][0])
 
     def bounds(self) -> list[Span]:
         """Start and end of each chunk in the text."""

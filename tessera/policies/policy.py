@@ -50,6 +50,9 @@ REVISIONS: Final = {
 A new number where the cut changes: without it chunks of two rules would share one identity.
 """
 
+WITH_CONTEXT: Final = {"sentence": "sentence@2"}
+"""Revisions of parsers that changed only where a policy has parent context."""
+
 _CHOICES: Final = {"parser": PARSERS, "parent_context": ("none", "headings"), "tokenizer": ("words@1",)}
 _BEGINNING: Final = Resume.begin()
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -107,11 +110,17 @@ class TextPolicy:
             return 0
         return tokens_of(path_context(headings, self.context_limit))
 
+    @property
+    def _parser_revision(self) -> str:
+        if self.parent_context == "none":
+            return REVISIONS[self.parser]
+        return WITH_CONTEXT.get(self.parser, REVISIONS[self.parser])
+
     def canonical(self) -> dict[str, Any]:
         """Return the JSON values that identify it, defaults filled in and revisions in."""
         return {
             **asdict(self),
-            "parser": REVISIONS[self.parser],
+            "parser": self._parser_revision,
             "parent_context": REVISIONS[self.parent_context],
         }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tessera.errors import PolicyError
-from tessera.policies.policy import REVISIONS, ChunkPolicy, TextPolicy
+from tessera.policies.policy import REVISIONS, WITH_CONTEXT, ChunkPolicy, TextPolicy
 
 
 def policy_from_canonical(policy_id: str, canonical: Mapping[str, Any]) -> ChunkPolicy:
@@ -14,7 +14,7 @@ def policy_from_canonical(policy_id: str, canonical: Mapping[str, Any]) -> Chunk
 
     PolicyError where this build would not give it the same identity: it must not cut under that name.
     """
-    names = {revision: name for name, revision in REVISIONS.items()}
+    names = {revision: name for name, revision in (*REVISIONS.items(), *WITH_CONTEXT.items())}
     try:
         tables = {table: _rule(values, names) for table, values in canonical.items()}
         policy = ChunkPolicy(policy_id.rpartition("@")[0], **tables)
