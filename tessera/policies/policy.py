@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,15 +28,15 @@ from tessera.ingestion import (
     parse_windows,
 )
 from tessera.policies.context import path_context, tokens_of, with_heading_contexts
-from tessera.policies.windows import token_windows
+from tessera.policies.windows import token_windows, windows_by_room
 from tessera.policies.words import word_starts
 
 PARSERS: Final = ("paragraph", "runner", "window", "sentence", "markdown")
 SIZED: Final = ("window", "sentence", "markdown")
 """Parsers that know a size; the others cut where the text has borders."""
 
-CONTEXTUAL: Final = ("paragraph", "sentence", "markdown")
-"""Parsers that leave room for parent context: a window is as large as its size says."""
+CONTEXTUAL: Final = ("paragraph", "window", "sentence", "markdown")
+"""Parsers of texts with headings."""
 
 REVISIONS: Final = {
     "paragraph": "paragraph@1",
@@ -143,10 +145,16 @@ def _parse(
         return parse_sentences(
             lines, begin, token_starts, rule.size, rule.overlap, rule.reserve, lines=is_log
         )
-    tokens = len(token_starts)
-    return parse_windows(
-        lines, begin, token_starts, token_windows(tokens, rule.size or tokens + 1, rule.overlap)
-    )
+    return parse_windows(lines, begin, token_starts, partial(_windows, rule, len(token_starts)))
+
+
+def _windows(
+    rule: TextPolicy, tokens: int, around: Callable[[int], tuple[str, ...]]
+) -> Sequence[tuple[int, int]]:
+    size = rule.size or tokens + 1
+    if rule.parent_context == "none":
+        return token_windows(tokens, size, rule.overlap)
+    return windows_by_room(tokens, rule.overlap, lambda first: max(1, size - rule.reserve(around(first))))
 
 
 class Cut(NamedTuple):
