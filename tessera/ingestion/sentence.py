@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Final
@@ -21,13 +21,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ingestion.chunk import Parse
+from tessera.ingestion.chunk import Parse, Reserve
 from tessera.ingestion.lines import BLANKS
 from tessera.ingestion.outline import Outline, nothing, parsed
 from tessera.ingestion.resume import Resume
 
 Span = tuple[int, int]
-Reserve = Callable[[tuple[str, ...]], int]
 
 _BLANK: Final = BLANKS + "\n"
 
@@ -96,7 +95,7 @@ def parse_sentences(
 ) -> Parse:
     """Pack the sentences of ``text``, the source from ``begin`` on, whose lines end at LF.
 
-    A chunk has at most ``size`` tokens, less what ``reserve`` says its headings take beside it; a longer
+    A chunk has at most ``size`` tokens, less what ``reserve`` says is indexed beside it; a longer
     sentence is cut before a token. The next chunk begins up to ``overlap`` tokens of whole sentences back,
     and never inside its predecessor only. A heading leads what follows: no chunk ends with one that has
     content behind it, unless both are too long for one, and it begins a new chunk where the one before is

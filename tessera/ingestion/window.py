@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ingestion.chunk import Parse
+from tessera.ingestion.chunk import Around, Parse
 from tessera.ingestion.lines import BLANKS
 from tessera.ingestion.outline import Outline, nothing, parsed
 from tessera.ingestion.resume import Resume
@@ -32,12 +32,12 @@ def parse_windows(
     text: str,
     begin: Resume,
     token_starts: Offsets,
-    windows: Callable[[Callable[[int], tuple[str, ...]]], Sequence[Window]],
+    windows: Callable[[Callable[[int], Around]], Sequence[Window]],
 ) -> Parse:
     """Find the spans of windows over ``text``, the source from ``begin`` on, whose lines end at LF.
 
     ``token_starts`` are offsets in ``text``. ``windows`` gives windows that rise and hold all tokens; it is
-    given what says which headings are around a window that begins with a token. A text with content but no
+    given what says what is around a window that begins with a token. A text with content but no
     token is one span. The next cut begins at the last span; earlier where the text ends in headings that a
     next line could make text.
     """

@@ -16,8 +16,10 @@ import numpy.typing as npt
 from tessera.errors import PolicyError
 from tessera.events.change import MEDIA_TYPES
 from tessera.ingestion import (
+    Around,
     Chunk,
     Parse,
+    Reserve,
     Resume,
     build_chunks,
     lf_lines,
@@ -27,7 +29,7 @@ from tessera.ingestion import (
     parse_sentences,
     parse_windows,
 )
-from tessera.policies.context import path_context, tokens_of, with_heading_contexts
+from tessera.policies.context import Contexts, paragraph_contexts
 from tessera.policies.windows import token_windows, windows_by_room
 from tessera.policies.words import word_starts
 
@@ -46,6 +48,7 @@ REVISIONS: Final = {
     "markdown": "markdown@2",
     "none": "none@1",
     "headings": "headings@1",
+    "section": "section@1",
 }
 """What a parser and a treatment of parent context are called in a policy's identity.
 
@@ -55,7 +58,11 @@ A new number where the cut changes: without it chunks of two rules would share o
 WITH_CONTEXT: Final = {"sentence": "sentence@2"}
 """Revisions of parsers that changed only where a policy has parent context."""
 
-_CHOICES: Final = {"parser": PARSERS, "parent_context": ("none", "headings"), "tokenizer": ("words@1",)}
+_CHOICES: Final = {
+    "parser": PARSERS,
+    "parent_context": ("none", "headings", "section"),
+    "tokenizer": ("words@1",),
+}
 _BEGINNING: Final = Resume.begin()
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TABLES: Final = {
@@ -96,21 +103,15 @@ class TextPolicy:
                 f"parent_context is {self.parent_context!r}; parser {self.parser!r} has none, it goes with "
                 f"{' and '.join(CONTEXTUAL)}"
             )
+        if self.parent_context == "section" and self.parser not in SIZED:
+            raise PolicyError(
+                f"parent_context is 'section'; it goes with {' and '.join(SIZED)}, which know a size: parser "
+                f"{self.parser!r} can have 'headings'"
+            )
         if self.overlap >= (self.size or 1):
             raise PolicyError(
                 f"overlap is {self.overlap}; it must be less than size, and 0 where size is left out"
             )
-
-    @property
-    def context_limit(self) -> int | None:
-        """Tokens that a chunk's context may have: half its size, for the text comes first; None: no bound."""
-        return None if self.size is None else self.size // 2
-
-    def reserve(self, headings: tuple[str, ...]) -> int:
-        """Tokens that the context of a chunk under these headings may take."""
-        if self.parent_context == "none" or not headings:
-            return 0
-        return tokens_of(path_context(headings, self.context_limit))
 
     @property
     def _parser_revision(self) -> str:
@@ -133,28 +134,37 @@ def _check_count(key: str, value: object, least: int) -> None:
 
 
 def _parse(
-    rule: TextPolicy, lines: str, begin: Resume, token_starts: npt.NDArray[np.int64], *, is_log: bool
+    rule: TextPolicy,
+    lines: str,
+    begin: Resume,
+    token_starts: npt.NDArray[np.int64],
+    reserve: Reserve,
+    *,
+    is_log: bool,
 ) -> Parse:
     if rule.parser == "runner":
         return parse_messages(lines, begin)
     if rule.parser == "paragraph":
         return parse_paragraphs(lines, begin)
     if rule.parser == "markdown":
-        return parse_markdown(lines, begin, token_starts, rule.size, rule.overlap, rule.reserve)
+        return parse_markdown(lines, begin, token_starts, rule.size, rule.overlap, reserve)
     if rule.parser == "sentence":
-        return parse_sentences(
-            lines, begin, token_starts, rule.size, rule.overlap, rule.reserve, lines=is_log
-        )
-    return parse_windows(lines, begin, token_starts, partial(_windows, rule, len(token_starts)))
+        return parse_sentences(lines, begin, token_starts, rule.size, rule.overlap, reserve, lines=is_log)
+    return parse_windows(lines, begin, token_starts, partial(_windows, rule, len(token_starts), reserve))
 
 
 def _windows(
-    rule: TextPolicy, tokens: int, around: Callable[[int], tuple[str, ...]]
+    rule: TextPolicy, tokens: int, reserve: Reserve, around: Callable[[int], Around]
 ) -> Sequence[tuple[int, int]]:
     size = rule.size or tokens + 1
     if rule.parent_context == "none":
         return token_windows(tokens, size, rule.overlap)
-    return windows_by_room(tokens, rule.overlap, lambda first: max(1, size - rule.reserve(around(first))))
+    return windows_by_room(tokens, rule.overlap, lambda first: max(1, size - reserve(around(first))))
+
+
+def _nothing(around: Around) -> int:
+    """The reserve of policies without parent context."""
+    return 0
 
 
 class Cut(NamedTuple):
@@ -190,8 +200,14 @@ class ChunkPolicy:
             )
 
         for table in ("run_logs", "ci_logs"):
-            if getattr(self, table).parser == "markdown":
+            rule: TextPolicy = getattr(self, table)
+            if rule.parser == "markdown":
                 raise PolicyError(f"parser of {table} is 'markdown': a log has none, choose another parser")
+            if rule.parent_context == "section":
+                raise PolicyError(
+                    f"parent_context of {table} is 'section': a log goes on behind its sections, choose "
+                    "'headings' or 'none'"
+                )
 
     @property
     def canonical_json(self) -> str:
@@ -233,11 +249,23 @@ class ChunkPolicy:
         is_document = _TABLES[media_type] == "documents"
         lines = lf_lines(text) if is_document and not is_log else text
         starts = word_starts(text)
-        spans, place, end, around = _parse(rule, lines, begin, starts, is_log=not is_document)
+        is_section = rule.parent_context == "section"
+        contexts = Contexts(text, starts, word_starts, rule.size, is_section=is_section)
+        reserve = contexts.reserve if rule.parent_context != "none" else _nothing
+        spans, place, end, around = _parse(rule, lines, begin, starts, reserve, is_log=not is_document)
+        if is_section:
+            place = begin  # The text a section begins with is not carried on: all is cut again.
         borders = [border for span in spans for border in span[:2]]
         borders += [place.start - begin.start, end.start - begin.start]
         tokens: list[int] = (starts.searchsorted(borders) + begin.start_token).tolist()
         chunks = build_chunks(text, spans, stem, begin, zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
-        if rule.parent_context == "headings":
-            chunks = with_heading_contexts(chunks, rule.context_limit, around)
+        if rule.parent_context != "none":
+            chunks = (
+                paragraph_contexts(chunks)
+                if around is None
+                else [
+                    chunk._replace(context=contexts.of(each))
+                    for chunk, each in zip(chunks, around, strict=True)
+                ]
+            )
         return Cut(chunks, replace(place, start_token=tokens[-2]), replace(end, start_token=tokens[-1]))

@@ -29,7 +29,7 @@ PARSERS = [parser for parser in SIZED if parser in CONTEXTUAL]
     text=TEXTS,
     size=st.integers(1, 16),
     share=st.sampled_from([0.0, 0.4, 0.9]),
-    context=st.sampled_from(["none", "headings"]),
+    context=st.sampled_from(["none", "headings", "section"]),
     media_type=st.sampled_from(["text/markdown", "text/x-run-log", "text/x-ci-log"]),
 )
 @example(
@@ -43,10 +43,8 @@ def test_tokens_of_chunk_and_context_never_exceed_the_size(
     parser: str, text: str, size: int, share: float, context: str, media_type: str
 ) -> None:
     rule = TextPolicy(parser, size, int(size * share), context)
-    logs = {} if parser == "markdown" else {"run_logs": rule, "ci_logs": rule}
-    for chunk in ChunkPolicy("p", rule, **logs).chunk(text, "d", media_type):
-        if parser == "markdown" and media_type != "text/markdown":
-            return
+    logs = {} if parser == "markdown" or context == "section" else {"run_logs": rule, "ci_logs": rule}
+    for chunk in ChunkPolicy("p", rule, **logs).chunk(text, "d", media_type if logs else "text/markdown"):
         assert chunk.start_token is not None
         assert chunk.end_token is not None
         own = chunk.end_token - chunk.start_token
