@@ -15,11 +15,18 @@ from tessera.ingestion.resume import Resume
 NOWHERE: Final = Around()
 
 
-def parsed(text: str, begin: Resume, outline: Outline, bounds: Sequence[tuple[int, int]]) -> Parse:
+def parsed(
+    text: str,
+    begin: Resume,
+    outline: Outline,
+    bounds: Sequence[tuple[int, int]],
+    *,
+    by_lines: bool = False,
+) -> Parse:
     """The parse whose spans have these rising starts and ends in ``text``, the source from ``begin`` on.
 
     The next cut begins at the last span; earlier where the text ends in headings that a next line could make
-    text.
+    text, and ``by_lines`` at the last one before that where a line starts.
     """
     spans: list[Span] = []
     around: list[Around] = []
@@ -31,6 +38,8 @@ def parsed(text: str, begin: Resume, outline: Outline, bounds: Sequence[tuple[in
         spans.append((start, stop, line, line + text.count("\n", start, stop), outline.path(start, stop)))
     end = moved(begin, text, len(text), len(spans))
     number = min(bisect_right(bounds, outline.settled, key=lambda bound: bound[1]), len(spans) - 1)
+    while by_lines and number and text[spans[number][0] - 1] != "\n":
+        number -= 1
     at = spans[number][0]
     place = moved(begin, text, at, number)
     if number:

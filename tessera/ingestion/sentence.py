@@ -92,6 +92,7 @@ def parse_sentences(
     reserve: Reserve,
     *,
     lines: bool = False,
+    by_lines: bool = False,
 ) -> Parse:
     """Pack the sentences of ``text``, the source from ``begin`` on, whose lines end at LF.
 
@@ -99,13 +100,13 @@ def parse_sentences(
     sentence is cut before a token. The next chunk begins up to ``overlap`` tokens of whole sentences back,
     and never inside its predecessor only. A heading leads what follows: no chunk ends with one that has
     content behind it, unless both are too long for one, and it begins a new chunk where the one before is
-    half full.
+    half full. ``by_lines``: the next cut begins at the start of a line.
     """
     outline = Outline(text, begin)
     if not outline.starts:
         return nothing(text, begin)
     packing = _Packing(text, outline, token_starts, size or len(token_starts) + 1, overlap, reserve, lines)
-    return parsed(text, begin, outline, packing.bounds())
+    return parsed(text, begin, outline, packing.bounds(), by_lines=by_lines)
 
 
 class _Packing:

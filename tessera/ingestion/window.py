@@ -33,13 +33,15 @@ def parse_windows(
     begin: Resume,
     token_starts: Offsets,
     windows: Callable[[Callable[[int], Around]], Sequence[Window]],
+    *,
+    by_lines: bool = False,
 ) -> Parse:
     """Find the spans of windows over ``text``, the source from ``begin`` on, whose lines end at LF.
 
     ``token_starts`` are offsets in ``text``. ``windows`` gives windows that rise and hold all tokens; it is
     given what says what is around a window that begins with a token. A text with content but no
     token is one span. The next cut begins at the last span; earlier where the text ends in headings that a
-    next line could make text.
+    next line could make text, or, ``by_lines``, where no line starts there.
     """
     outline = Outline(text, begin)
     if not outline.starts:
@@ -54,7 +56,7 @@ def parse_windows(
         last = int(token_starts[after - 1]) if after else outline.starts[0]
         limit = begin_of(after) if after < len(token_starts) else len(text)
         bounds.append((begin_of(first), last + len(text[last:limit].rstrip(BLANKS + "\n"))))
-    return parsed(text, begin, outline, bounds)
+    return parsed(text, begin, outline, bounds, by_lines=by_lines)
 
 
 def _token_begin(text: str, token_starts: Offsets, token: int) -> int:

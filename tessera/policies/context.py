@@ -8,7 +8,7 @@ that would be too many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.ingestion import Around, Chunk, heading_titles
+from tessera.policies.tokenizer_files import StartsOf
 
 SEPARATOR: Final = " > "
 
@@ -24,9 +25,6 @@ SECTION_TOKENS: Final = 200
 would be indexed whole with each."""
 
 _BLANK: Final = " \t\r\n"
-
-StartsOf = Callable[[str], npt.NDArray[np.int64]]
-"""A tokenizer: where the tokens of a text start, in code points and rising."""
 
 
 class Contexts:

@@ -30,6 +30,7 @@ from tessera.ingestion import (
     parse_windows,
 )
 from tessera.policies.context import Contexts, paragraph_contexts
+from tessera.policies.tokenizer_files import IDENTITY, TOKENIZERS, StartsOf
 from tessera.policies.windows import token_windows, windows_by_room
 from tessera.policies.words import word_starts
 
@@ -58,11 +59,8 @@ A new number where the cut changes: without it chunks of two rules would share o
 WITH_CONTEXT: Final = {"sentence": "sentence@2"}
 """Revisions of parsers that changed only where a policy has parent context."""
 
-_CHOICES: Final = {
-    "parser": PARSERS,
-    "parent_context": ("none", "headings", "section"),
-    "tokenizer": ("words@1",),
-}
+_CHOICES: Final = {"parser": PARSERS, "parent_context": ("none", "headings", "section")}
+_WORDS: Final = "words@1"
 _BEGINNING: Final = Resume.begin()
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TABLES: Final = {
@@ -93,6 +91,11 @@ class TextPolicy:
             value = getattr(self, key)
             if not isinstance(value, str) or value not in allowed:
                 raise PolicyError(f"{key} is {value!r}; allowed are {', '.join(allowed)}")
+        if self.tokenizer != _WORDS and not self.tokenizer_file:
+            raise PolicyError(
+                f"tokenizer is {self.tokenizer!r}; allowed are {_WORDS}, tokenizers@sha256:<64 hex digits> "
+                "and, in a policy file, the path of a tokenizer.json"
+            )
         if self.size is not None:
             _check_count("size", self.size, 1)
         _check_count("overlap", self.overlap, 0)
@@ -112,6 +115,17 @@ class TextPolicy:
             raise PolicyError(
                 f"overlap is {self.overlap}; it must be less than size, and 0 where size is left out"
             )
+
+    @property
+    def tokenizer_file(self) -> str:
+        """The identity of the tokenizer's file; empty where the tokenizer is built in."""
+        named = isinstance(self.tokenizer, str) and IDENTITY.fullmatch(self.tokenizer)
+        return self.tokenizer if named else ""
+
+    @property
+    def starts_of(self) -> StartsOf:
+        """The tokenizer. PolicyError where its file cannot be read here."""
+        return TOKENIZERS.named(self.tokenizer) if self.tokenizer_file else word_starts
 
     @property
     def _parser_revision(self) -> str:
@@ -148,9 +162,14 @@ def _parse(
         return parse_paragraphs(lines, begin)
     if rule.parser == "markdown":
         return parse_markdown(lines, begin, token_starts, rule.size, rule.overlap, reserve)
-    if rule.parser == "sentence":
-        return parse_sentences(lines, begin, token_starts, rule.size, rule.overlap, reserve, lines=is_log)
-    return parse_windows(lines, begin, token_starts, partial(_windows, rule, len(token_starts), reserve))
+    # Tokens of a file are those of whole lines: a cut that goes on inside a line would find others.
+    by_lines = bool(rule.tokenizer_file)
+    if rule.parser == "window":
+        windows = partial(_windows, rule, len(token_starts), reserve)
+        return parse_windows(lines, begin, token_starts, windows, by_lines=by_lines)
+    return parse_sentences(
+        lines, begin, token_starts, rule.size, rule.overlap, reserve, lines=is_log, by_lines=by_lines
+    )
 
 
 def _windows(
@@ -159,7 +178,7 @@ def _windows(
     size = rule.size or tokens + 1
     if rule.parent_context == "none":
         return token_windows(tokens, size, rule.overlap)
-    return windows_by_room(tokens, rule.overlap, lambda first: max(1, size - reserve(around(first))))
+    return windows_by_room(tokens, size, rule.overlap, lambda first: max(1, size - reserve(around(first))))
 
 
 def _nothing(around: Around) -> int:
@@ -224,6 +243,18 @@ class ChunkPolicy:
         """``<name>@<first 12 hex digits of the SHA-256 of the canonical JSON>``."""
         return f"{self.name}@{hashlib.sha256(self.canonical_json.encode()).hexdigest()[:12]}"
 
+    @property
+    def tokenizer_files(self) -> frozenset[str]:
+        """The identities of the tokenizers' files that it needs."""
+        rules = (self.documents, self.run_logs, self.ci_logs)
+        return frozenset(rule.tokenizer_file for rule in rules if rule.tokenizer_file)
+
+    def require_tokenizers(self) -> ChunkPolicy:
+        """The policy itself; PolicyError where a tokenizer's file cannot be read here."""
+        for identity in sorted(self.tokenizer_files):
+            TOKENIZERS.named(identity)
+        return self
+
     def for_media_type(self, media_type: str) -> TextPolicy:
         """Return the rule for a media type. PolicyError where there is none."""
         if media_type not in _TABLES:
@@ -248,9 +279,10 @@ class ChunkPolicy:
         rule = self.for_media_type(media_type)
         is_document = _TABLES[media_type] == "documents"
         lines = lf_lines(text) if is_document and not is_log else text
-        starts = word_starts(text)
+        starts_of = rule.starts_of
+        starts = starts_of(lines)
         is_section = rule.parent_context == "section"
-        contexts = Contexts(text, starts, word_starts, rule.size, is_section=is_section)
+        contexts = Contexts(text, starts, starts_of, rule.size, is_section=is_section)
         reserve = contexts.reserve if rule.parent_context != "none" else _nothing
         spans, place, end, around = _parse(rule, lines, begin, starts, reserve, is_log=not is_document)
         if is_section:
