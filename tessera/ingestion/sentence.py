@@ -12,8 +12,6 @@ The rule is a plain reading of text: it knows nothing of fences, nor of any lang
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Final
@@ -30,20 +28,30 @@ Span = tuple[int, int]
 
 _BLANK: Final = BLANKS + "\n"
 
-# A run of marks is looked at once, from its first mark on: else a line of a million dots takes for ever.
-_STOP: Final = r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+(?=[ \t\r\n]) | [。！？]++[”’」』）]*+"""
+# All begin with one set of characters, which is searched for fast. A run of marks is looked at once, from its
+# first mark on: else a line of a million dots takes for ever.
+_STOP: Final = r"""
+    (?<=[.!?…])(?<![.!?…][.!?…])[.!?…]*+["'”’»)\]]*+(?=[ \t\r\n])
+  | (?<=[。！？])[。！？]*+[”’」』）]*+
+"""
 
-_LOG_END: Final = re.compile(rf"{_STOP} | \n", re.VERBOSE)
+_LOG_END: Final = re.compile(rf"[.!?…。！？\n](?: (?<=\n) | {_STOP} )", re.VERBOSE)
 
 _END: Final = re.compile(
     rf"""
-    ^\ufeff?[ \t]{{0,3}}(?:\#{{1,6}}[ \t]|\|)[^\n]*+\n        # a heading or a table row is one sentence
+    [.!?…。！？\n](?:
+    (?<=\n)(?=
+        [ \t\r]*+\n                                             # a blank line
+      | [ \t]*+(?:[\#>|]|[-*+•][ \t]|\d{{1,9}}[.)][ \t]|```|~~~|={{3,}}|-{{3,}}|_{{3,}})
+    )
   | {_STOP}
-  | \n(?=[ \t\r]*+\n)                                         # a blank line
-  | \n(?=[ \t]*+(?:[\#>|]|[-*+•][ \t]|\d{{1,9}}[.)][ \t]|```|~~~|={{3,}}|-{{3,}}|_{{3,}}))
+    )
     """,
-    re.VERBOSE | re.MULTILINE,
+    re.VERBOSE,
 )
+
+_ROW: Final = re.compile(r"\n\ufeff?[ \t]{0,3}(?:#{1,6}[ \t]|\|)[^\n]*+(?=\n)")
+"""A heading or a table row is one sentence."""
 
 _HEADING: Final = re.compile(r"\ufeff?[ \t]{0,3}#{1,6}[ \t]+\S[^\n]*")
 _LAST_WORD: Final = re.compile(r"(?:^|\W)([^\W\d_]+(?:\.[^\W\d_]+)*)$")
@@ -58,7 +66,7 @@ def sentence_spans(text: str, *, lines: bool = False) -> list[Span]:
     Every character with content is in one; the indentation of a sentence's first line is, too. ``lines``:
     each line end ends a sentence, as in a log.
     """
-    ends = [match.end() for match in (_LOG_END if lines else _END).finditer(text) if _is_end(text, match)]
+    ends = _log_ends(text) if lines else _ends(text)
     spans = []
     for start, end in pairwise([0, *ends, len(text)]):
         piece = text[start:end]
@@ -71,9 +79,36 @@ def sentence_spans(text: str, *, lines: bool = False) -> list[Span]:
     return spans
 
 
-def _is_end(text: str, match: re.Match[str]) -> bool:
+def _log_ends(text: str) -> list[int]:
+    return [match.end() for match in _LOG_END.finditer(text) if _is_end(text, *match.span())]
+
+
+def _ends(text: str) -> list[int]:
+    """Where sentences of a document end: none inside a heading or a table row, and each at its line end."""
+    rows = [(match.start() + 1, match.end() + 1) for match in _ROW.finditer(text)]
+    if first := _ROW.match("\n" + text[: text.find("\n") + 1]):
+        rows.insert(0, (0, first.end()))
+    ends = []
+    row_ends = iter([*rows, (len(text) + 1, 0)])
+    row, after = next(row_ends)
+    for match in _END.finditer(text):
+        start, end = match.span()
+        if start >= row:
+            while start >= after > 0:
+                ends.append(after)
+                row, after = next(row_ends)
+            if start >= row:
+                continue
+        if text[start] != "." or end - start != 1 or _is_end(text, start, end):
+            ends.append(end)
+    while after > 0:
+        ends.append(after)
+        row, after = next(row_ends)
+    return ends
+
+
+def _is_end(text: str, start: int, end: int) -> bool:
     """Whether a match ends a sentence: a full stop by itself may stand behind an initial or a title."""
-    start, end = match.span()
     if text[start] != "." or end - start != 1:
         return True
     following = text[end : end + _BACK].lstrip(" \t")[:1]
@@ -127,23 +162,33 @@ class _Packing:
         self.units: list[Span] = []
         self._tokens: list[int] = []
         self._leads: list[bool] = []
-        borders = token_starts.tolist()
-        for start, end in sentence_spans(text, lines=lines):
+        self._token_starts = token_starts
+        spans = np.array(sentence_spans(text, lines=lines), np.int64).reshape(-1, 2)
+        borders = token_starts.searchsorted(spans).tolist()
+        # A context takes half the size at most: shorter sentences fit wherever they stand.
+        always = size - size // 2
+        for (start, end), (token, after) in zip(spans.tolist(), borders, strict=True):
             is_heading = not lines and _HEADING.fullmatch(text, start, end) is not None
-            self._add(text, start, end, borders, is_heading)
+            if after - token <= always:
+                self._add(start, end, after - token, is_heading)
+            else:
+                self._add_long(text, (start, end), (token, after), is_heading)
         # Tokens before each unit.
         self._before = list(accumulate(self._tokens, initial=0))
 
-    def _add(self, text: str, start: int, end: int, borders: Sequence[int], is_heading: bool) -> None:
-        token, after = bisect_left(borders, start), bisect_left(borders, end)
-        # A context takes half the size at most: shorter sentences fit wherever they stand.
-        always = self._size - self._size // 2
+    def _add(self, start: int, end: int, tokens: int, is_heading: bool) -> None:
+        self.units.append((start, end))
+        self._tokens.append(tokens)
+        self._leads.append(is_heading)
+
+    def _add_long(self, text: str, span: Span, tokens: Span, is_heading: bool) -> None:
+        """Add the pieces of a sentence that may be too long for a chunk."""
+        (start, end), (token, after) = span, tokens
         while start < end:
-            following = token + (self._room(start) if after - token > always else always)
-            stops = borders[following] if following < after else end
-            self.units.append((start, start + len(text[start:stops].rstrip(_BLANK))))
-            self._tokens.append(min(following, after) - token)
-            self._leads.append(is_heading)
+            following = token + self._room(start)
+            stops = int(self._token_starts[following]) if following < after else end
+            last = start + len(text[start:stops].rstrip(_BLANK))
+            self._add(start, last, min(following, after) - token, is_heading)
             start, token = stops, following
 
     def _room(self, start: int) -> int:
