@@ -7,7 +7,8 @@ What counts as a token is where the model has one, made fit for spans of text:
 
 * Each line is tokenized by itself, a very long one in pieces, without its line end and without the special
   tokens that a model puts around a text. So tokens of a log stay as they are when lines are appended.
-* A token starts at its first character that is no blank space; one of blank space alone is none.
+* A token starts at its first character that is no blank space (nor a byte order mark); one of blank space
+  alone is none.
 * Tokens that start at the same character, such as the bytes of an emoji, are one.
 """
 
@@ -42,7 +43,9 @@ LONGEST_LINE: Final = 1 << 16
 BATCH_SIZE: Final = 1 << 19
 """Code points that are tokenized at once, for the same reason."""
 
-_BLANK: Final = " \t\r\n"
+_BLANK: Final = " \t\r\n\ufeff"
+"""No chunk begins or ends with blank space, nor with a byte order mark that is all of a line."""
+
 _LINE: Final = re.compile(r"[^\n]+")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 

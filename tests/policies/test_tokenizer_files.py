@@ -21,7 +21,7 @@ from tessera.policies import TOKENIZERS, ChunkPolicy, TextPolicy, load_policy, p
 from tessera.policies.policy import SIZED
 from tessera.policies.stored import policy_from_canonical
 
-BLANK = " \t\r\n"
+BLANK = " \t\r\n\ufeff"
 PIECES = [
     *(
         "One two three. ",
@@ -140,6 +140,7 @@ def test_long_lines_and_long_texts_are_tokenized_in_pieces(
 @pytest.mark.parametrize("parser", SIZED)
 @KEEPING_FOLDER
 @given(text=TEXTS, size=st.integers(1, 14), context=st.sampled_from(["none", "headings", "section"]))
+@example(text="\ufeff\nOne two three. ", size=1, context="none")
 def test_chunks_are_sliced_from_the_source_within_the_size_and_leave_nothing_out(
     kind: str, parser: str, text: str, size: int, context: str, tmp_path: Path
 ) -> None:
