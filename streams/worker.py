@@ -27,6 +27,7 @@ from tessera.generations.control import ControlLog, KafkaLog
 from tessera.kafka.admin import ensure_topics
 from tessera.kafka.probe import LogState, probe_log
 from tessera.limits import Limits
+from tessera.policies import TOKENIZERS
 from tessera.settings import Settings, load_settings
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import Head, ShardId, ShardStore
@@ -90,6 +91,7 @@ def end_process(error: BaseException) -> NoReturn:
 
 async def run(settings: Settings) -> int:
     """Run a worker until SIGTERM or SIGINT; returns the exit status."""
+    TOKENIZERS.folder = settings.tokenizers_folder
     store = connect(settings.redis, settings.namespace)
     try:
         await store.ping()

@@ -45,6 +45,9 @@ class Settings(BaseSettings):
         "tessera", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="prefix of all Redis keys"
     )
     data_dir: Path = Field(DEFAULT_DATA_DIR, description="folder of `tessera up`: address file, logs, lock")
+    tokenizers_dir: Path | None = Field(
+        None, description="folder of the tokenizers that policies name; unset: `tokenizers` in data_dir"
+    )
     partitions: int = Field(
         4, ge=1, le=1024, description="partitions of each change topic when it is created"
     )
@@ -91,6 +94,11 @@ class Settings(BaseSettings):
     )
 
     _catalog: SourceCatalog = PrivateAttr(default_factory=SourceCatalog)
+
+    @property
+    def tokenizers_folder(self) -> Path:
+        """Where the files of tokenizers are."""
+        return self.tokenizers_dir or self.data_dir / "tokenizers"
 
     @property
     def catalog(self) -> SourceCatalog:

@@ -12,7 +12,8 @@ from tessera.errors import PolicyError, SettingsError, SourceError
 from tessera.events.change import MediaType, SourceKind
 from tessera.events.content import decode_content
 from tessera.ingestion import Chunk, UncoveredRange, lf_lines, uncovered_ranges
-from tessera.policies import ChunkPolicy, load_policy
+from tessera.policies import TOKENIZERS, ChunkPolicy, load_policy
+from tessera.settings import load_settings
 from tessera.sources.kinds import media_type as media_type_of
 
 SHOWN_LINES = 3
@@ -41,7 +42,10 @@ def run(file: Path, policy: str, media_type: str | None, *, as_json: bool) -> No
 
 def _policy(given: str) -> ChunkPolicy:
     try:
-        return load_policy(given)
+        policy = load_policy(given)
+        if policy.tokenizer_files:
+            TOKENIZERS.folder = load_settings(require=(), join_running=False).tokenizers_folder
+        return policy.require_tokenizers()
     except PolicyError as error:
         raise PolicyError(f"--policy: {error}: give a built-in name or a TOML file that is one") from None
 

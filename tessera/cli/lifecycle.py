@@ -27,7 +27,7 @@ from tessera.generations.rebuild import plan_rebuild
 from tessera.generations.rebuild import rebuild as rebuild_shards
 from tessera.generations.registry import WRITTEN, Generation
 from tessera.generations.transitions import known
-from tessera.policies import load_policy
+from tessera.policies import TOKENIZERS, load_policy
 from tessera.settings import Settings, load_settings
 from tessera.shards.status import read_status
 
@@ -43,6 +43,7 @@ WAIVER = "24h"
 @asynccontextmanager
 async def opened_operator(settings: Settings) -> AsyncIterator[Operator]:
     """The one who sits at this terminal."""
+    TOKENIZERS.folder = settings.tokenizers_folder
     async with opened_store(settings) as store:
         yield Operator(store, settings, local_actor())
 
@@ -75,7 +76,12 @@ def create(
         chosen = load_policy(policy)
     except PolicyError as error:
         raise PolicyError(f"--policy: {error}: give a built-in name or a TOML file that is one") from None
-    generation = operated(flags, config, lambda operator: operator.create(chosen, name, rate, analyzer))
+
+    async def make(operator: Operator) -> Generation:
+        TOKENIZERS.keep(chosen.tokenizer_files)
+        return await operator.create(chosen, name, rate, analyzer)
+
+    generation = operated(flags, config, make)
     _tell(
         generation,
         f"generation {generation.name} created under {generation.contract.policy_id}: shards begin to write "

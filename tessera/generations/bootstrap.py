@@ -21,8 +21,10 @@ FIRST_POLICY = "paragraph"
 def contract_of(policy: ChunkPolicy, analyzer: str = DEFAULT_ANALYZER) -> Contract:
     """The contract that a generation cut by this policy and analyzed so has in this build.
 
-    :class:`~tessera.errors.SettingsError` where there is no analyzer of that name.
+    :class:`~tessera.errors.SettingsError` where there is no analyzer of that name, PolicyError where a
+    tokenizer's file cannot be read here.
     """
+    policy.require_tokenizers()
     identity = analyzer_named(analyzer).identity
     return Contract(policy.id, orjson.loads(policy.canonical_json), analyzer=identity)
 

@@ -18,6 +18,7 @@ from tessera.generations.control import ControlLog, KafkaLog
 from tessera.http.measures import count_shadow
 from tessera.kafka.publisher import Position, Publisher
 from tessera.overview import read_overview
+from tessera.policies import TOKENIZERS
 from tessera.search import Answer, Searcher
 from tessera.search.shadow import ShadowReads
 from tessera.settings import Settings
@@ -36,6 +37,7 @@ class Services:
 
     def __init__(self, settings: Settings, store: ShardStore) -> None:
         self.settings = settings
+        TOKENIZERS.folder = settings.tokenizers_folder
         self.store = store
         self.searcher = Searcher(store, pointer_staleness_s=settings.pointer_staleness_s)
         self.control = ControlLog(KafkaLog(settings.broker), settings.namespace)

@@ -9,8 +9,8 @@ lines count from 1, inclusive. :class:`Resume` lets a log that grows be cut from
 from __future__ import annotations
 
 from tessera.ingestion.blocks import heading_titles
-from tessera.ingestion.chunk import Chunk, Parse, Span, build_chunks
-from tessera.ingestion.commonmark import markdown_blocks
+from tessera.ingestion.chunk import Around, Chunk, Parse, Reserve, Span, build_chunks
+from tessera.ingestion.commonmark import Block, markdown_blocks
 from tessera.ingestion.coverage import UncoveredRange, uncovered_ranges
 from tessera.ingestion.lines import lf_lines
 from tessera.ingestion.markdown import parse_markdown
@@ -21,8 +21,11 @@ from tessera.ingestion.sentence import parse_sentences, sentence_spans
 from tessera.ingestion.window import parse_windows
 
 __all__ = [
+    "Around",
+    "Block",
     "Chunk",
     "Parse",
+    "Reserve",
     "Resume",
     "Span",
     "UncoveredRange",

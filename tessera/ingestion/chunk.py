@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import NamedTuple
 
@@ -39,20 +39,36 @@ chunk, and a named one takes as long to make as the chunk takes to be found.
 """
 
 
+class Around(NamedTuple):
+    """What a chunk lies in and does not begin: the headings of its sections, outermost first.
+
+    ``lead_start`` to ``lead_end``, half-open in the text that the parser was given, is how the innermost of
+    these sections begins: from its heading to the next heading, as far as that stands before the chunk.
+    """
+
+    headings: tuple[str, ...] = ()
+    lead_start: int = 0
+    lead_end: int = 0
+
+
 class Parse(NamedTuple):
     """What a parser found in one text.
 
     ``open`` is where the next cut begins when the text grows, the start of the last span: spans from there on
     may still change, earlier ones cannot. ``end`` is the state behind the last line; after missing lines
     cutting goes on from :meth:`Resume.after_gap` of it. Parsers count no tokens: ``start_token`` of both is
-    that of the beginning. ``around``, where a parser gives it, is the part of each span's headings that the
-    span does not begin with: those a reader of the span alone would miss.
+    that of the beginning. ``around``, where a parser gives it, is what a reader of each span alone would
+    miss, and what the parser left room for.
     """
 
     spans: list[Span]
     open: Resume
     end: Resume
-    around: list[tuple[str, ...]] | None = None
+    around: list[Around] | None = None
+
+
+Reserve = Callable[[Around], int]
+"""Tokens that a policy indexes beside a chunk with this around it."""
 
 
 def build_chunks(

@@ -14,7 +14,7 @@ too long by itself, before a token.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import repeat
 from typing import Final, NamedTuple
@@ -22,15 +22,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ingestion.blocks import Headings, heading_path
-from tessera.ingestion.chunk import Parse, Span
+from tessera.ingestion.chunk import Around, Parse, Reserve, Span
 from tessera.ingestion.commonmark import block_columns
 from tessera.ingestion.lines import BLANKS, line_end
 from tessera.ingestion.outline import moved
 from tessera.ingestion.resume import Resume
 from tessera.ingestion.sentence import sentence_spans
-
-Reserve = Callable[[tuple[str, ...]], int]
 
 _BLANK: Final = BLANKS + "\n"
 _LINE: Final = re.compile(r"[^\n]+")
@@ -48,16 +45,17 @@ def parse_markdown(
 ) -> Parse:
     """Cut a document, the source from ``begin`` on, whose lines end at LF.
 
-    A chunk has at most ``size`` tokens, less what ``reserve`` says that the headings around it take beside
-    it, and one at least; without a size, it is one section's own content. It begins with up to ``overlap``
+    A chunk has at most ``size`` tokens, less what ``reserve`` says is indexed beside it, and one at least;
+    without a size, it is one section's own content. It begins with up to ``overlap``
     tokens of whole blocks, sentences or lines of the one before, in the same section. Where the text grows,
     all of it is cut again: a line can change what stands before it.
     """
     packing = _Packing(text, token_starts, size, overlap, reserve)
     starts, ends, kinds, levels, titles = block_columns(text, begin.start)
+    lead_ends = _lead_ends(starts, levels, len(text))
     for part, kind, title in zip(packing.parts(starts, ends, levels), kinds, titles, strict=True):
         if part.level:
-            packing.heading(part, title)
+            packing.heading(part, title, next(lead_ends))
         else:
             packing.content(part, kind)
     packing.finish()
@@ -80,11 +78,23 @@ class _Part(NamedTuple):
     level: int = 0
 
 
+class _Heading(NamedTuple):
+    """A heading that is open: its section begins with the text from ``lead_start`` to ``lead_end``."""
+
+    level: int
+    title: str
+    lead_start: int
+    lead_end: int
+
+
+Headings = tuple[_Heading, ...]
+
+
 class _Packing:
     """The chunk that is being packed, and those that are closed.
 
-    ``chunks`` are start, end and path of the closed ones, ``around`` the paths of the headings around them
-    that they do not begin with. Headings wait until the content behind them comes.
+    ``chunks`` are start, end and path of the closed ones, ``around`` what is around each. Headings wait until
+    the content behind them comes.
     """
 
     def __init__(
@@ -96,10 +106,10 @@ class _Packing:
         reserve: Reserve,
     ) -> None:
         self.chunks: list[tuple[int, int, tuple[str, ...]]] = []
-        self.around: list[tuple[str, ...]] = []
+        self.around: list[Around] = []
         self._text, self._token_starts = text, token_starts
         self._size, self._overlap = size, overlap
-        self._reserve = cache(lambda headings: reserve(heading_path(headings)))
+        self._reserve = cache(reserve)
         self._open: Headings = ()
         self._waiting: list[_Part] = []
         self._around_waiting: Headings = ()
@@ -109,7 +119,7 @@ class _Packing:
         self._kept = 0
         self._limit = 0
         self._path: tuple[str, ...] = ()
-        self._around: Headings = ()
+        self._around = Around()
 
     def parts(
         self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], levels: Iterable[int]
@@ -118,17 +128,17 @@ class _Packing:
         columns = (starts, ends, *map(self._token_starts.searchsorted, (starts, ends)))
         return map(_Part, *(column.tolist() for column in columns), levels)
 
-    def heading(self, part: _Part, title: str) -> None:
-        """Let a heading wait for its content."""
+    def heading(self, part: _Part, title: str, lead_end: int) -> None:
+        """Let a heading wait for its content; the next one begins at ``lead_end``."""
         outside = _outside(self._open, part.level)
         around = _outside(self._around_waiting, part.level) if self._waiting else outside
-        if self._waiting and part.after - self._waiting[0].first > self._room(around):
+        if self._waiting and part.after - self._waiting[0].first > self._room(around, self._waiting[0].start):
             self._lead(self._waiting[-1].after)
             self._close()
             around = outside
-        self._open = (*outside, (part.level, title))
+        self._open = (*outside, _Heading(part.level, title, part.end, lead_end))
         self._around_waiting = around
-        if part.after - part.first <= self._room(around):
+        if part.after - part.first <= self._room(around, part.start):
             self._waiting.append(part)
             return
         self._close()
@@ -140,7 +150,7 @@ class _Packing:
         if self._waiting:
             self._lead(part.after)
         elif not self._parts:
-            self._begin(part.first, self._open)
+            self._begin(part, self._open)
         if part.after > self._limit:
             self._make_room(part)
         if part.after <= self._limit:
@@ -162,7 +172,7 @@ class _Packing:
         if self._parts and (after > self._limit or self._begins_chunk()):
             self._close()
         if not self._parts:
-            self._begin(self._waiting[0].first, self._around_waiting)
+            self._begin(self._waiting[0], self._around_waiting)
         self._parts += self._waiting
         self._waiting = []
 
@@ -180,14 +190,14 @@ class _Packing:
         if len(self._parts) > self._kept and not self._parts[-1].level:
             kept = self._shared()
             self._close()
-            self._begin(kept[0].first if kept else part.first, self._open)
+            self._begin(kept[0] if kept else part, self._open)
             self._parts, self._kept = kept, len(kept)
-        if part.after - part.first > self._room(self._open):
+        if part.after - part.first > self._room(self._open, part.start):
             return
         while self._kept and part.after > self._limit:
             del self._parts[0]
             self._kept -= 1
-            self._begin(self._parts[0].first if self._parts else part.first, self._open)
+            self._begin(self._parts[0] if self._parts else part, self._open)
 
     def _shared(self) -> list[_Part]:
         """The last parts, of one section, that the next chunk may begin with; never all of them."""
@@ -201,19 +211,19 @@ class _Packing:
 
     def _add_tokens(self, part: _Part, around: Headings) -> None:
         """Put a part behind what is there that no chunk can hold: cut before tokens."""
-        start, first = part.start, part.first
+        rest = part
         while True:
             if not self._parts:
-                self._begin(first, around)
-            if part.after <= self._limit:
-                self._parts.append(part._replace(start=start, first=first))
+                self._begin(rest, around)
+            if rest.after <= self._limit:
+                self._parts.append(rest)
                 return
-            if self._limit > first:
+            if self._limit > rest.first:
                 border = int(self._token_starts[self._limit])
-                end = start + len(self._text[start:border].rstrip(_BLANK))
-                if end > start:
-                    self._parts.append(_Part(start, end, first, self._limit, part.level))
-                start, first = border, self._limit
+                end = rest.start + len(self._text[rest.start : border].rstrip(_BLANK))
+                if end > rest.start:
+                    self._parts.append(rest._replace(end=end, after=self._limit))
+                rest = rest._replace(start=border, first=self._limit)
             self._close()
 
     def _pieces(self, part: _Part, by: str) -> Iterator[_Part]:
@@ -227,25 +237,43 @@ class _Packing:
         starts, ends = np.array(spans, np.int64).T + part.start
         return self.parts(starts, ends, repeat(0))
 
-    def _begin(self, token: int, around: Headings) -> None:
-        """A chunk that begins with this token, under the open headings; its own are not ``around`` it."""
-        self._path, self._around = heading_path(self._open), around
-        self._limit = token + self._room(around)
+    def _begin(self, part: _Part, around: Headings) -> None:
+        """A chunk that begins with this part, under the open headings; its own are not ``around`` it."""
+        self._path, self._around = _titles(self._open), _around(around, part.start)
+        self._limit = part.first + self._room(around, part.start)
 
     def _close(self) -> None:
         """End the chunk that is being packed."""
         if len(self._parts) > self._kept:
             self.chunks.append((self._parts[0].start, self._parts[-1].end, self._path))
-            self.around.append(heading_path(self._around))
+            self.around.append(self._around)
         self._parts, self._kept = [], 0
 
-    def _room(self, around: Headings) -> int:
-        """Tokens that a chunk may have beside these headings, one at least."""
+    def _room(self, around: Headings, start: int) -> int:
+        """Tokens that a chunk beginning there may have beside these headings, one at least."""
         if self._size is None:
             return len(self._token_starts) + 1
-        return max(1, self._size - self._reserve(around))
+        return max(1, self._size - self._reserve(_around(around, start)))
 
 
 def _outside(headings: Headings, level: int) -> Headings:
     """The headings that a heading of this level leaves open."""
     return tuple(heading for heading in headings if heading[0] < level)
+
+
+def _titles(headings: Headings) -> tuple[str, ...]:
+    return tuple([heading[1] for heading in headings])
+
+
+def _around(headings: Headings, start: int) -> Around:
+    """What is around a chunk that begins at ``start``, under these headings."""
+    if not headings:
+        return Around()
+    _, _, lead_start, lead_end = headings[-1]
+    return Around(_titles(headings), lead_start, min(lead_end, start))
+
+
+def _lead_ends(starts: npt.NDArray[np.int64], levels: Sequence[int], end: int) -> Iterator[int]:
+    """For each heading, where the next one begins."""
+    headings = starts[np.array(levels, bool)]
+    return iter([*headings[1:].tolist(), end])

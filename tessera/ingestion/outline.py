@@ -5,32 +5,46 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from tessera.ingestion.blocks import Headings, blocks, heading_path, is_heading_block, opened
-from tessera.ingestion.chunk import Parse, Span
+from tessera.ingestion.chunk import Around, Parse, Span
 from tessera.ingestion.lines import bom_length
 from tessera.ingestion.resume import Resume
 
+NOWHERE: Final = Around()
 
-def parsed(text: str, begin: Resume, outline: Outline, bounds: Sequence[tuple[int, int]]) -> Parse:
+
+def parsed(
+    text: str,
+    begin: Resume,
+    outline: Outline,
+    bounds: Sequence[tuple[int, int]],
+    *,
+    by_lines: bool = False,
+) -> Parse:
     """The parse whose spans have these rising starts and ends in ``text``, the source from ``begin`` on.
 
     The next cut begins at the last span; earlier where the text ends in headings that a next line could make
-    text.
+    text, and ``by_lines`` at the last one before that where a line starts.
     """
     spans: list[Span] = []
+    around: list[Around] = []
     counted, line = 0, begin.start_line
     for start, stop in bounds:
+        around.append(outline.around(start))
         line += text.count("\n", counted, start)
         counted = start
         spans.append((start, stop, line, line + text.count("\n", start, stop), outline.path(start, stop)))
     end = moved(begin, text, len(text), len(spans))
     number = min(bisect_right(bounds, outline.settled, key=lambda bound: bound[1]), len(spans) - 1)
+    while by_lines and number and text[spans[number][0] - 1] != "\n":
+        number -= 1
     at = spans[number][0]
     place = moved(begin, text, at, number)
     if number:
         place = replace(place, headings=outline.before(at), inside=outline.inside(at))
-    return Parse(spans, place, replace(end, headings=outline.opened[-1], inside=""))
+    return Parse(spans, place, replace(end, headings=outline.opened[-1], inside=""), around)
 
 
 def nothing(text: str, begin: Resume) -> Parse:
@@ -63,13 +77,17 @@ class Outline:
         self.opened_at = [-1]
         self.opened: list[Headings] = [begin.headings]
         self.settled = len(text)
+        self._text = text
+        # Of the headings that are open, which opened each; 0 stands for those that were open before.
+        self._openers: list[tuple[int, ...]] = [(0,) * len(begin.headings)]
         # Where runs of heading blocks start, and where the content after each does.
         self._chains: list[int] = []
         self._contents: list[int] = []
+        self._bom = bom_length(text, begin.start)
         self._read(text, begin)
 
     def _read(self, text: str, begin: Resume) -> None:
-        bom = bom_length(text, begin.start)
+        bom = self._bom
         inside = begin.inside
         for start, end, *_ in blocks(text, bom, begin.start_line):
             at = start or bom
@@ -93,6 +111,7 @@ class Outline:
         if len(self._contents) == len(self._chains):
             self._chains.append(start)
         for where, headings in opened(self.opened[-1], text, at, end):
+            self._openers.append((*self._openers[-1][: len(headings) - 1], len(self.opened_at)))
             self.opened_at.append(where)
             self.opened.append(headings)
 
@@ -107,6 +126,27 @@ class Outline:
     def before(self, at: int) -> Headings:
         """The headings opened before ``at``."""
         return self.opened[bisect_left(self.opened_at, at) - 1]
+
+    def around(self, start: int) -> Around:
+        """What is around a chunk that begins at ``start``, the heading that may begin there not.
+
+        What comes behind its first line has no say: a chunk is as long as its context leaves room for.
+        """
+        number = bisect_left(self.opened_at, start)
+        openers = self._openers[number - 1]
+        begins = start or self._bom
+        if number < len(self.opened_at) and self.opened_at[number] == begins:
+            openers = self._openers[number][:-1]
+        if not openers:
+            return NOWHERE
+        innermost = openers[-1]
+        headings = heading_path(self.opened[number - 1][: len(openers)])
+        if not innermost:
+            return Around(headings)
+        next_at = innermost + 1
+        lead_end = self.opened_at[next_at] if next_at < len(self.opened_at) else len(self._text)
+        lead_start = self._text.find("\n", self.opened_at[innermost], lead_end)
+        return Around(headings, lead_start, min(lead_end, start)) if lead_start >= 0 else Around(headings)
 
     def inside(self, at: int) -> str:
         """The kind of the block that began before ``at`` and goes on behind it, empty where none does."""

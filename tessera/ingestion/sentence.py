@@ -12,8 +12,6 @@ The rule is a plain reading of text: it knows nothing of fences, nor of any lang
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Final
@@ -21,31 +19,39 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ingestion.blocks import heading_path
-from tessera.ingestion.chunk import Parse
+from tessera.ingestion.chunk import Parse, Reserve
 from tessera.ingestion.lines import BLANKS
 from tessera.ingestion.outline import Outline, nothing, parsed
 from tessera.ingestion.resume import Resume
 
 Span = tuple[int, int]
-Reserve = Callable[[tuple[str, ...]], int]
 
 _BLANK: Final = BLANKS + "\n"
 
-# A run of marks is looked at once, from its first mark on: else a line of a million dots takes for ever.
-_STOP: Final = r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+(?=[ \t\r\n]) | [。！？]++[”’」』）]*+"""
+# All begin with one set of characters, which is searched for fast. A run of marks is looked at once, from its
+# first mark on: else a line of a million dots takes for ever.
+_STOP: Final = r"""
+    (?<=[.!?…])(?<![.!?…][.!?…])[.!?…]*+["'”’»)\]]*+(?=[ \t\r\n])
+  | (?<=[。！？])[。！？]*+[”’」』）]*+
+"""
 
-_LOG_END: Final = re.compile(rf"{_STOP} | \n", re.VERBOSE)
+_LOG_END: Final = re.compile(rf"[.!?…。！？\n](?: (?<=\n) | {_STOP} )", re.VERBOSE)
 
 _END: Final = re.compile(
     rf"""
-    ^\ufeff?[ \t]{{0,3}}(?:\#{{1,6}}[ \t]|\|)[^\n]*+\n        # a heading or a table row is one sentence
+    [.!?…。！？\n](?:
+    (?<=\n)(?=
+        [ \t\r]*+\n                                             # a blank line
+      | [ \t]*+(?:[\#>|]|[-*+•][ \t]|\d{{1,9}}[.)][ \t]|```|~~~|={{3,}}|-{{3,}}|_{{3,}})
+    )
   | {_STOP}
-  | \n(?=[ \t\r]*+\n)                                         # a blank line
-  | \n(?=[ \t]*+(?:[\#>|]|[-*+•][ \t]|\d{{1,9}}[.)][ \t]|```|~~~|={{3,}}|-{{3,}}|_{{3,}}))
+    )
     """,
-    re.VERBOSE | re.MULTILINE,
+    re.VERBOSE,
 )
+
+_ROW: Final = re.compile(r"\n\ufeff?[ \t]{0,3}(?:#{1,6}[ \t]|\|)[^\n]*+(?=\n)")
+"""A heading or a table row is one sentence."""
 
 _HEADING: Final = re.compile(r"\ufeff?[ \t]{0,3}#{1,6}[ \t]+\S[^\n]*")
 _LAST_WORD: Final = re.compile(r"(?:^|\W)([^\W\d_]+(?:\.[^\W\d_]+)*)$")
@@ -60,7 +66,7 @@ def sentence_spans(text: str, *, lines: bool = False) -> list[Span]:
     Every character with content is in one; the indentation of a sentence's first line is, too. ``lines``:
     each line end ends a sentence, as in a log.
     """
-    ends = [match.end() for match in (_LOG_END if lines else _END).finditer(text) if _is_end(text, match)]
+    ends = _log_ends(text) if lines else _ends(text)
     spans = []
     for start, end in pairwise([0, *ends, len(text)]):
         piece = text[start:end]
@@ -73,9 +79,36 @@ def sentence_spans(text: str, *, lines: bool = False) -> list[Span]:
     return spans
 
 
-def _is_end(text: str, match: re.Match[str]) -> bool:
+def _log_ends(text: str) -> list[int]:
+    return [match.end() for match in _LOG_END.finditer(text) if _is_end(text, *match.span())]
+
+
+def _ends(text: str) -> list[int]:
+    """Where sentences of a document end: none inside a heading or a table row, and each at its line end."""
+    rows = [(match.start() + 1, match.end() + 1) for match in _ROW.finditer(text)]
+    if first := _ROW.match("\n" + text[: text.find("\n") + 1]):
+        rows.insert(0, (0, first.end()))
+    ends = []
+    row_ends = iter([*rows, (len(text) + 1, 0)])
+    row, after = next(row_ends)
+    for match in _END.finditer(text):
+        start, end = match.span()
+        if start >= row:
+            while start >= after > 0:
+                ends.append(after)
+                row, after = next(row_ends)
+            if start >= row:
+                continue
+        if text[start] != "." or end - start != 1 or _is_end(text, start, end):
+            ends.append(end)
+    while after > 0:
+        ends.append(after)
+        row, after = next(row_ends)
+    return ends
+
+
+def _is_end(text: str, start: int, end: int) -> bool:
     """Whether a match ends a sentence: a full stop by itself may stand behind an initial or a title."""
-    start, end = match.span()
     if text[start] != "." or end - start != 1:
         return True
     following = text[end : end + _BACK].lstrip(" \t")[:1]
@@ -94,20 +127,21 @@ def parse_sentences(
     reserve: Reserve,
     *,
     lines: bool = False,
+    by_lines: bool = False,
 ) -> Parse:
     """Pack the sentences of ``text``, the source from ``begin`` on, whose lines end at LF.
 
-    A chunk has at most ``size`` tokens, less what ``reserve`` says its headings take beside it; a longer
+    A chunk has at most ``size`` tokens, less what ``reserve`` says is indexed beside it; a longer
     sentence is cut before a token. The next chunk begins up to ``overlap`` tokens of whole sentences back,
     and never inside its predecessor only. A heading leads what follows: no chunk ends with one that has
     content behind it, unless both are too long for one, and it begins a new chunk where the one before is
-    half full.
+    half full. ``by_lines``: the next cut begins at the start of a line.
     """
     outline = Outline(text, begin)
     if not outline.starts:
         return nothing(text, begin)
     packing = _Packing(text, outline, token_starts, size or len(token_starts) + 1, overlap, reserve, lines)
-    return parsed(text, begin, outline, packing.bounds())
+    return parsed(text, begin, outline, packing.bounds(), by_lines=by_lines)
 
 
 class _Packing:
@@ -125,36 +159,44 @@ class _Packing:
     ) -> None:
         self._outline, self._size, self._overlap = outline, size, overlap
         self._reserve = cache(reserve)
-        self._end = len(text)
         self.units: list[Span] = []
         self._tokens: list[int] = []
         self._leads: list[bool] = []
-        borders = token_starts.tolist()
-        for start, end in sentence_spans(text, lines=lines):
+        self._token_starts = token_starts
+        spans = np.array(sentence_spans(text, lines=lines), np.int64).reshape(-1, 2)
+        borders = token_starts.searchsorted(spans).tolist()
+        # A context takes half the size at most: shorter sentences fit wherever they stand.
+        always = size - size // 2
+        for (start, end), (token, after) in zip(spans.tolist(), borders, strict=True):
             is_heading = not lines and _HEADING.fullmatch(text, start, end) is not None
-            self._add(text, start, end, borders, is_heading)
+            if after - token <= always:
+                self._add(start, end, after - token, is_heading)
+            else:
+                self._add_long(text, (start, end), (token, after), is_heading)
         # Tokens before each unit.
         self._before = list(accumulate(self._tokens, initial=0))
 
-    def _add(self, text: str, start: int, end: int, borders: Sequence[int], is_heading: bool) -> None:
-        first, after = bisect_left(borders, start), bisect_left(borders, end)
-        room = self._room(start, is_heading) if after - first > self._size // 2 else self._size
-        for token in range(first, max(after, first + 1), room):
-            begins = borders[token] if token > first else start
-            following = token + room
-            stops = borders[following] if following < after else end
-            self.units.append((begins, begins + len(text[begins:stops].rstrip(_BLANK))))
-            self._tokens.append(min(following, after) - token)
-            self._leads.append(is_heading)
+    def _add(self, start: int, end: int, tokens: int, is_heading: bool) -> None:
+        self.units.append((start, end))
+        self._tokens.append(tokens)
+        self._leads.append(is_heading)
 
-    def _room(self, start: int, is_heading: bool) -> int:
-        """Tokens that a chunk beginning there may have, one at least; a heading it begins with is its own."""
-        outline = self._outline
-        path = heading_path(outline.before(start)) if is_heading else outline.path(start, self._end)
-        return max(1, self._size - self._reserve(path))
+    def _add_long(self, text: str, span: Span, tokens: Span, is_heading: bool) -> None:
+        """Add the pieces of a sentence that may be too long for a chunk."""
+        (start, end), (token, after) = span, tokens
+        while start < end:
+            following = token + self._room(start)
+            stops = int(self._token_starts[following]) if following < after else end
+            last = start + len(text[start:stops].rstrip(_BLANK))
+            self._add(start, last, min(following, after) - token, is_heading)
+            start, token = stops, following
+
+    def _room(self, start: int) -> int:
+        """Tokens that a chunk beginning there may have, one at least."""
+        return max(1, self._size - self._reserve(self._outline.around(start)))
 
     def _room_from(self, unit: int) -> int:
-        return self._room(self.units[unit][0], self._leads[unit])
+        return self._room(self.units[unit][0])
 
     def bounds(self) -> list[Span]:
         """Start and end of each chunk in the text."""

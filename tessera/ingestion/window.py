@@ -6,17 +6,18 @@ would begin so, without the blank space there. So every character with content i
 its marks, a list item its bullet and a line of code its indentation.
 
 ``headings`` is the path at the window's first content that is no heading (at its last, where all are): for a
-window that holds one section, what parser ``paragraph`` gives that section.
+window that holds one section, what parser ``paragraph`` gives that section. Where a policy indexes the
+headings around a window with it, the window has so many tokens less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ingestion.chunk import Parse
+from tessera.ingestion.chunk import Around, Parse
 from tessera.ingestion.lines import BLANKS
 from tessera.ingestion.outline import Outline, nothing, parsed
 from tessera.ingestion.resume import Resume
@@ -27,30 +28,35 @@ Window = tuple[int, int]
 """Half-open, in tokens."""
 
 
-def parse_windows(text: str, begin: Resume, token_starts: Offsets, windows: Sequence[Window]) -> Parse:
-    """Find the spans of ``windows`` over ``text``, the source from ``begin`` on, whose lines end at LF.
+def parse_windows(
+    text: str,
+    begin: Resume,
+    token_starts: Offsets,
+    windows: Callable[[Callable[[int], Around]], Sequence[Window]],
+    *,
+    by_lines: bool = False,
+) -> Parse:
+    """Find the spans of windows over ``text``, the source from ``begin`` on, whose lines end at LF.
 
-    ``token_starts`` are offsets in ``text``; ``windows`` rise and hold all tokens. A text with content but no
+    ``token_starts`` are offsets in ``text``. ``windows`` gives windows that rise and hold all tokens; it is
+    given what says what is around a window that begins with a token. A text with content but no
     token is one span. The next cut begins at the last span; earlier where the text ends in headings that a
-    next line could make text.
+    next line could make text, or, ``by_lines``, where no line starts there.
     """
     outline = Outline(text, begin)
     if not outline.starts:
         return nothing(text, begin)
-    return parsed(text, begin, outline, _bounds(text, outline.starts[0], token_starts, windows))
 
+    def begin_of(token: int) -> int:
+        return _token_begin(text, token_starts, token) if token else outline.starts[0]
 
-def _bounds(
-    text: str, content_start: int, token_starts: Offsets, windows: Sequence[Window]
-) -> list[tuple[int, int]]:
-    """Start and end of each window in ``text``; of all the content where there is no token."""
+    found = windows(lambda token: outline.around(begin_of(token)))
     bounds = []
-    for first, after in windows or [(0, 0)]:
-        start = _token_begin(text, token_starts, first) if first else content_start
-        last = int(token_starts[after - 1]) if after else content_start
-        limit = _token_begin(text, token_starts, after) if after < len(token_starts) else len(text)
-        bounds.append((start, last + len(text[last:limit].rstrip(BLANKS + "\n"))))
-    return bounds
+    for first, after in found or [(0, 0)]:
+        last = int(token_starts[after - 1]) if after else outline.starts[0]
+        limit = begin_of(after) if after < len(token_starts) else len(text)
+        bounds.append((begin_of(first), last + len(text[last:limit].rstrip(BLANKS + "\n"))))
+    return parsed(text, begin, outline, bounds, by_lines=by_lines)
 
 
 def _token_begin(text: str, token_starts: Offsets, token: int) -> int:

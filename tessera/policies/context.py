@@ -1,55 +1,100 @@
-"""Parent context ``headings``: what is indexed beside a chunk's text, so that it is found by its section."""
+"""Parent context: what is indexed beside a chunk's text, so that it is found by what it stands in.
+
+``headings`` are those of the sections that a chunk lies in and does not begin, outermost first; where they
+take too much, the innermost that fit. ``section`` is these and, on the lines behind, how the innermost of
+these sections begins: its text up to its next heading, never beyond the chunk's start, cut before the token
+that would be too many.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
-from tessera.ingestion import Chunk, heading_titles
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ingestion import Around, Chunk, heading_titles
+from tessera.policies.tokenizer_files import StartsOf
 
 SEPARATOR: Final = " > "
 
-_words = re.compile(r"\w+").findall
+SECTION_TOKENS: Final = 200
+"""Bounds a section's context where half the size is more: else what stands before a thousand short sections
+would be indexed whole with each."""
+
+_BLANK: Final = " \t\r\n"
 
 
-def heading_context(path: Sequence[str], own: Iterable[str], limit: int | None) -> str:
-    """The enclosing headings but for the chunk's own, outermost first, joined by ``" > "``.
+class Contexts:
+    """The contexts of the chunks of one text whose tokens start at ``token_starts``, by one policy.
 
-    Where they have more than ``limit`` tokens, the innermost that fit; ``None``: no limit.
+    ``is_section`` tells ``section`` from ``headings``. ``size`` is the policy's: a context has half of it at
+    most, for the chunk's own text comes first.
     """
-    left_out = set(own)
-    titles = [title for title in path if title not in left_out]
-    while titles and limit is not None and tokens_of(SEPARATOR.join(titles)) > limit:
-        del titles[0]
-    return SEPARATOR.join(titles)
+
+    def __init__(
+        self,
+        text: str,
+        token_starts: npt.NDArray[np.int64],
+        starts_of: StartsOf,
+        size: int | None,
+        *,
+        is_section: bool,
+    ) -> None:
+        self._text, self._token_starts, self._starts_of = text, token_starts, starts_of
+        self._is_section = is_section
+        self._limit = None if size is None else size // 2
+        if is_section:
+            self._limit = SECTION_TOKENS if self._limit is None else min(self._limit, SECTION_TOKENS)
+        self._path = cache(self._fitting_path)
+        self._of_section = cache(self._section)
+
+    def of(self, around: Around) -> str:
+        """The context of a chunk that has this around it."""
+        return self._of_section(around)[0] if self._is_section else self._path(around.headings)[0]
+
+    def reserve(self, around: Around) -> int:
+        """Tokens of that context."""
+        return self._of_section(around)[1] if self._is_section else self._path(around.headings)[1]
+
+    def _fitting_path(self, headings: tuple[str, ...]) -> tuple[str, int]:
+        """The innermost headings that fit, and their tokens."""
+        for first in range(len(headings)):
+            path = SEPARATOR.join(headings[first:])
+            tokens = len(self._starts_of(path))
+            if self._limit is None or tokens <= self._limit:
+                return path, tokens
+        return "", 0
+
+    def _section(self, around: Around) -> tuple[str, int]:
+        path, taken = self._path(around.headings)
+        assert self._limit is not None
+        lead, tokens = self._lead(around.lead_start, around.lead_end, self._limit - taken)
+        return "\n".join(part for part in (path, lead) if part), taken + tokens
+
+    def _lead(self, start: int, end: int, limit: int) -> tuple[str, int]:
+        """The text from ``start`` to ``end`` up to its last token that fits, and the tokens of it."""
+        first, after = self._token_starts.searchsorted((start, end)).tolist()
+        if limit < 1 or first == after:
+            return "", 0
+        if after - first > limit:
+            end = int(self._token_starts[first + limit])
+        while True:
+            lead = self._text[start:end].strip(_BLANK)
+            starts = self._starts_of(lead)
+            # What is cut in a line can have other tokens than the line.
+            if len(starts) <= limit:
+                return lead, len(starts)
+            start = self._text.index(lead, start)
+            end = start + int(starts[limit])
 
 
-@lru_cache(maxsize=1024)
-def path_context(path: tuple[str, ...], limit: int | None) -> str:
-    """The context of a chunk under this path that begins with none of its headings."""
-    return heading_context(path, (), limit)
+def paragraph_contexts(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """The chunks of parser ``paragraph``, each with the headings that its text does not hold as context."""
+    return [chunk._replace(context=_without(chunk.headings, heading_titles(chunk.text))) for chunk in chunks]
 
 
-def with_heading_contexts(
-    chunks: Iterable[Chunk], limit: int | None, around: Sequence[tuple[str, ...]] | None = None
-) -> list[Chunk]:
-    """The chunks, each with the context of its headings.
-
-    ``around`` are the headings around each chunk but for its own, where the parser has told them apart.
-    """
-    if around is not None:
-        return [
-            chunk._replace(context=path_context(path, limit))
-            for chunk, path in zip(chunks, around, strict=True)
-        ]
-    return [
-        chunk._replace(context=heading_context(chunk.headings, heading_titles(chunk.text), limit))
-        for chunk in chunks
-    ]
-
-
-def tokens_of(text: str) -> int:
-    """Tokens of ``words@1`` in a short text."""
-    return len(_words(text))
+def _without(path: Sequence[str], own: set[str]) -> str:
+    return SEPARATOR.join(title for title in path if title not in own)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tessera.errors import PolicyError
 from tessera.policies.policy import ChunkPolicy, TextPolicy
+from tessera.policies.tokenizer_files import TOKENIZERS
 
 _WINDOW_200: Final = TextPolicy("window", size=200, overlap=20)
 _SENTENCE: Final = TextPolicy("sentence", size=130, overlap=90)
@@ -51,24 +52,27 @@ def load_policy(source: str | Path) -> ChunkPolicy:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"{path}: cannot be read as TOML: {error}") from error
-    return parse_policy(text, str(path))
+    return parse_policy(text, str(path), path.parent)
 
 
-def parse_policy(text: str, where: str) -> ChunkPolicy:
-    """Return the policy in the text of a TOML file; ``where`` begins the message of a PolicyError."""
+def parse_policy(text: str, where: str, folder: Path | None = None) -> ChunkPolicy:
+    """Return the policy in the text of a TOML file; ``where`` begins the message of a PolicyError.
+
+    The paths of tokenizers count from ``folder``; None where the text may name none.
+    """
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{where}: cannot be read as TOML: {error}") from error
-    return _policy(values, where)
+    return _policy(values, where, folder)
 
 
-def _policy(values: dict[str, Any], where: str) -> ChunkPolicy:
+def _policy(values: dict[str, Any], where: str, folder: Path | None) -> ChunkPolicy:
     _only(values, ("name", *_DEFAULTS), where)
     if "name" not in values:
         raise PolicyError(f"{where}: name is missing; give the policy one")
     tables = {
-        table: _rule(values[table], default, f"{where}: [{table}]")
+        table: _rule(values[table], default, f"{where}: [{table}]", folder)
         for table, default in _DEFAULTS.items()
         if table in values
     }
@@ -78,14 +82,27 @@ def _policy(values: dict[str, Any], where: str) -> ChunkPolicy:
         raise PolicyError(f"{where}: {error}") from None
 
 
-def _rule(values: object, default: TextPolicy, where: str) -> TextPolicy:
+def _rule(values: object, default: TextPolicy, where: str, folder: Path | None) -> TextPolicy:
     if not isinstance(values, dict):
         raise PolicyError(f"{where} is {values!r}; it must be a table with keys out of {', '.join(_KEYS)}")
     _only(values, _KEYS, where)
     try:
+        tokenizer = values.get("tokenizer")
+        if isinstance(tokenizer, str) and tokenizer.endswith(".json"):
+            values = {**values, "tokenizer": _tokenizer(tokenizer, folder)}
         return replace(default, **values)
     except PolicyError as error:
         raise PolicyError(f"{where}: {error}") from None
+
+
+def _tokenizer(path: str, folder: Path | None) -> str:
+    """The identity of a tokenizer's file."""
+    if folder is None:
+        raise PolicyError(
+            f"tokenizer is {path!r}; no file of yours can be read here: put it into tokenizers_dir, and give "
+            "tokenizers@sha256:<64 hex digits>"
+        )
+    return TOKENIZERS.add(folder / path)
 
 
 def _only(values: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,8 +16,10 @@ import numpy.typing as npt
 from tessera.errors import PolicyError
 from tessera.events.change import MEDIA_TYPES
 from tessera.ingestion import (
+    Around,
     Chunk,
     Parse,
+    Reserve,
     Resume,
     build_chunks,
     lf_lines,
@@ -25,16 +29,17 @@ from tessera.ingestion import (
     parse_sentences,
     parse_windows,
 )
-from tessera.policies.context import path_context, tokens_of, with_heading_contexts
-from tessera.policies.windows import token_windows
+from tessera.policies.context import Contexts, paragraph_contexts
+from tessera.policies.tokenizer_files import IDENTITY, TOKENIZERS, StartsOf
+from tessera.policies.windows import token_windows, windows_by_room
 from tessera.policies.words import word_starts
 
 PARSERS: Final = ("paragraph", "runner", "window", "sentence", "markdown")
 SIZED: Final = ("window", "sentence", "markdown")
 """Parsers that know a size; the others cut where the text has borders."""
 
-CONTEXTUAL: Final = ("paragraph", "sentence", "markdown")
-"""Parsers that leave room for parent context: a window is as large as its size says."""
+CONTEXTUAL: Final = ("paragraph", "window", "sentence", "markdown")
+"""Parsers of texts with headings."""
 
 REVISIONS: Final = {
     "paragraph": "paragraph@1",
@@ -44,13 +49,18 @@ REVISIONS: Final = {
     "markdown": "markdown@2",
     "none": "none@1",
     "headings": "headings@1",
+    "section": "section@1",
 }
 """What a parser and a treatment of parent context are called in a policy's identity.
 
 A new number where the cut changes: without it chunks of two rules would share one identity.
 """
 
-_CHOICES: Final = {"parser": PARSERS, "parent_context": ("none", "headings"), "tokenizer": ("words@1",)}
+WITH_CONTEXT: Final = {"sentence": "sentence@2"}
+"""Revisions of parsers that changed only where a policy has parent context."""
+
+_CHOICES: Final = {"parser": PARSERS, "parent_context": ("none", "headings", "section")}
+_WORDS: Final = "words@1"
 _BEGINNING: Final = Resume.begin()
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TABLES: Final = {
@@ -81,6 +91,11 @@ class TextPolicy:
             value = getattr(self, key)
             if not isinstance(value, str) or value not in allowed:
                 raise PolicyError(f"{key} is {value!r}; allowed are {', '.join(allowed)}")
+        if self.tokenizer != _WORDS and not self.tokenizer_file:
+            raise PolicyError(
+                f"tokenizer is {self.tokenizer!r}; allowed are {_WORDS}, tokenizers@sha256:<64 hex digits> "
+                "and, in a policy file, the path of a tokenizer.json"
+            )
         if self.size is not None:
             _check_count("size", self.size, 1)
         _check_count("overlap", self.overlap, 0)
@@ -91,27 +106,38 @@ class TextPolicy:
                 f"parent_context is {self.parent_context!r}; parser {self.parser!r} has none, it goes with "
                 f"{' and '.join(CONTEXTUAL)}"
             )
+        if self.parent_context == "section" and self.parser not in SIZED:
+            raise PolicyError(
+                f"parent_context is 'section'; it goes with {' and '.join(SIZED)}, which know a size: parser "
+                f"{self.parser!r} can have 'headings'"
+            )
         if self.overlap >= (self.size or 1):
             raise PolicyError(
                 f"overlap is {self.overlap}; it must be less than size, and 0 where size is left out"
             )
 
     @property
-    def context_limit(self) -> int | None:
-        """Tokens that a chunk's context may have: half its size, for the text comes first; None: no bound."""
-        return None if self.size is None else self.size // 2
+    def tokenizer_file(self) -> str:
+        """The identity of the tokenizer's file; empty where the tokenizer is built in."""
+        named = isinstance(self.tokenizer, str) and IDENTITY.fullmatch(self.tokenizer)
+        return self.tokenizer if named else ""
 
-    def reserve(self, headings: tuple[str, ...]) -> int:
-        """Tokens that the context of a chunk under these headings may take."""
-        if self.parent_context == "none" or not headings:
-            return 0
-        return tokens_of(path_context(headings, self.context_limit))
+    @property
+    def starts_of(self) -> StartsOf:
+        """The tokenizer. PolicyError where its file cannot be read here."""
+        return TOKENIZERS.named(self.tokenizer) if self.tokenizer_file else word_starts
+
+    @property
+    def _parser_revision(self) -> str:
+        if self.parent_context == "none":
+            return REVISIONS[self.parser]
+        return WITH_CONTEXT.get(self.parser, REVISIONS[self.parser])
 
     def canonical(self) -> dict[str, Any]:
         """Return the JSON values that identify it, defaults filled in and revisions in."""
         return {
             **asdict(self),
-            "parser": REVISIONS[self.parser],
+            "parser": self._parser_revision,
             "parent_context": REVISIONS[self.parent_context],
         }
 
@@ -122,22 +148,42 @@ def _check_count(key: str, value: object, least: int) -> None:
 
 
 def _parse(
-    rule: TextPolicy, lines: str, begin: Resume, token_starts: npt.NDArray[np.int64], *, is_log: bool
+    rule: TextPolicy,
+    lines: str,
+    begin: Resume,
+    token_starts: npt.NDArray[np.int64],
+    reserve: Reserve,
+    *,
+    is_log: bool,
 ) -> Parse:
     if rule.parser == "runner":
         return parse_messages(lines, begin)
     if rule.parser == "paragraph":
         return parse_paragraphs(lines, begin)
     if rule.parser == "markdown":
-        return parse_markdown(lines, begin, token_starts, rule.size, rule.overlap, rule.reserve)
-    if rule.parser == "sentence":
-        return parse_sentences(
-            lines, begin, token_starts, rule.size, rule.overlap, rule.reserve, lines=is_log
-        )
-    tokens = len(token_starts)
-    return parse_windows(
-        lines, begin, token_starts, token_windows(tokens, rule.size or tokens + 1, rule.overlap)
+        return parse_markdown(lines, begin, token_starts, rule.size, rule.overlap, reserve)
+    # Tokens of a file are those of whole lines: a cut that goes on inside a line would find others.
+    by_lines = bool(rule.tokenizer_file)
+    if rule.parser == "window":
+        windows = partial(_windows, rule, len(token_starts), reserve)
+        return parse_windows(lines, begin, token_starts, windows, by_lines=by_lines)
+    return parse_sentences(
+        lines, begin, token_starts, rule.size, rule.overlap, reserve, lines=is_log, by_lines=by_lines
     )
+
+
+def _windows(
+    rule: TextPolicy, tokens: int, reserve: Reserve, around: Callable[[int], Around]
+) -> Sequence[tuple[int, int]]:
+    size = rule.size or tokens + 1
+    if rule.parent_context == "none":
+        return token_windows(tokens, size, rule.overlap)
+    return windows_by_room(tokens, size, rule.overlap, lambda first: max(1, size - reserve(around(first))))
+
+
+def _nothing(around: Around) -> int:
+    """The reserve of policies without parent context."""
+    return 0
 
 
 class Cut(NamedTuple):
@@ -173,8 +219,14 @@ class ChunkPolicy:
             )
 
         for table in ("run_logs", "ci_logs"):
-            if getattr(self, table).parser == "markdown":
+            rule: TextPolicy = getattr(self, table)
+            if rule.parser == "markdown":
                 raise PolicyError(f"parser of {table} is 'markdown': a log has none, choose another parser")
+            if rule.parent_context == "section":
+                raise PolicyError(
+                    f"parent_context of {table} is 'section': a log goes on behind its sections, choose "
+                    "'headings' or 'none'"
+                )
 
     @property
     def canonical_json(self) -> str:
@@ -190,6 +242,18 @@ class ChunkPolicy:
     def id(self) -> str:
         """``<name>@<first 12 hex digits of the SHA-256 of the canonical JSON>``."""
         return f"{self.name}@{hashlib.sha256(self.canonical_json.encode()).hexdigest()[:12]}"
+
+    @property
+    def tokenizer_files(self) -> frozenset[str]:
+        """The identities of the tokenizers' files that it needs."""
+        rules = (self.documents, self.run_logs, self.ci_logs)
+        return frozenset(rule.tokenizer_file for rule in rules if rule.tokenizer_file)
+
+    def require_tokenizers(self) -> ChunkPolicy:
+        """The policy itself; PolicyError where a tokenizer's file cannot be read here."""
+        for identity in sorted(self.tokenizer_files):
+            TOKENIZERS.named(identity)
+        return self
 
     def for_media_type(self, media_type: str) -> TextPolicy:
         """Return the rule for a media type. PolicyError where there is none."""
@@ -215,12 +279,25 @@ class ChunkPolicy:
         rule = self.for_media_type(media_type)
         is_document = _TABLES[media_type] == "documents"
         lines = lf_lines(text) if is_document and not is_log else text
-        starts = word_starts(text)
-        spans, place, end, around = _parse(rule, lines, begin, starts, is_log=not is_document)
+        starts_of = rule.starts_of
+        starts = starts_of(lines)
+        is_section = rule.parent_context == "section"
+        contexts = Contexts(text, starts, starts_of, rule.size, is_section=is_section)
+        reserve = contexts.reserve if rule.parent_context != "none" else _nothing
+        spans, place, end, around = _parse(rule, lines, begin, starts, reserve, is_log=not is_document)
+        if is_section:
+            place = begin  # The text a section begins with is not carried on: all is cut again.
         borders = [border for span in spans for border in span[:2]]
         borders += [place.start - begin.start, end.start - begin.start]
         tokens: list[int] = (starts.searchsorted(borders) + begin.start_token).tolist()
         chunks = build_chunks(text, spans, stem, begin, zip(tokens[:-2:2], tokens[1:-2:2], strict=True))
-        if rule.parent_context == "headings":
-            chunks = with_heading_contexts(chunks, rule.context_limit, around)
+        if rule.parent_context != "none":
+            chunks = (
+                paragraph_contexts(chunks)
+                if around is None
+                else [
+                    chunk._replace(context=contexts.of(each))
+                    for chunk, each in zip(chunks, around, strict=True)
+                ]
+            )
         return Cut(chunks, replace(place, start_token=tokens[-2]), replace(end, start_token=tokens[-1]))

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from tessera.errors import PolicyError
-from tessera.policies.policy import REVISIONS, ChunkPolicy, TextPolicy
+from tessera.policies.policy import REVISIONS, WITH_CONTEXT, ChunkPolicy, TextPolicy
 
 
 def policy_from_canonical(policy_id: str, canonical: Mapping[str, Any]) -> ChunkPolicy:
     """The policy whose identity and canonical values these are.
 
-    PolicyError where this build would not give it the same identity: it must not cut under that name.
+    PolicyError where this build would not give it the same identity: it must not cut under that name; and
+    where it names a tokenizer whose file is not here.
     """
-    names = {revision: name for name, revision in REVISIONS.items()}
+    names = {revision: name for name, revision in (*REVISIONS.items(), *WITH_CONTEXT.items())}
     try:
         tables = {table: _rule(values, names) for table, values in canonical.items()}
         policy = ChunkPolicy(policy_id.rpartition("@")[0], **tables)
@@ -22,7 +23,7 @@ def policy_from_canonical(policy_id: str, canonical: Mapping[str, Any]) -> Chunk
         raise _unknown(policy_id, str(error)) from error
     if policy.id != policy_id:
         raise _unknown(policy_id, f"it would be {policy.id} here")
-    return policy
+    return policy.require_tokenizers()
 
 
 def _rule(values: Mapping[str, Any], names: Mapping[str, str]) -> TextPolicy:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 def token_windows(n_tokens: int, size: int, overlap: int) -> list[tuple[int, int]]:
     """Return half-open windows that cover ``0 .. n_tokens``, each ``overlap`` tokens into its predecessor.
@@ -21,3 +23,25 @@ def token_windows(n_tokens: int, size: int, overlap: int) -> list[tuple[int, int
     # A window that started in the last `overlap` tokens would lie inside its predecessor.
     starts = range(0, max(n_tokens - overlap, min(n_tokens, 1)), step)
     return [(start, min(start + size, n_tokens)) for start in starts]
+
+
+def windows_by_room(
+    n_tokens: int, size: int, overlap: int, room: Callable[[int], int]
+) -> list[tuple[int, int]]:
+    """Return half-open windows that cover ``0 .. n_tokens``; one that begins with a token has ``room`` of it.
+
+    ``room`` is from 1 to ``size``. As its predecessor has less than ``size`` tokens, a window begins less
+    than ``overlap`` back in it, in proportion; and still less where it would not reach beyond it. Where the
+    room is ``size`` everywhere, they are :func:`token_windows`.
+    """
+    windows = []
+    start = end = 0
+    while end < n_tokens:
+        end = min(start + room(start), n_tokens)
+        windows.append((start, end))
+        # The whole overlap in a window of half the size would have each token in ever so many windows.
+        back = overlap * (end - start) // size
+        while back and back >= room(end - back):
+            back = room(end - back) - 1
+        start = end - back
+    return windows

@@ -1,4 +1,4 @@
-"""Where each built-in policy cuts the bundled corpora. Run it to write the golden files anew:
+"""Where the built-in policies, and one with sections, cut the bundled corpora. To write the files anew:
 
     python tests/golden/cuts.py
 
@@ -14,9 +14,13 @@ from pathlib import Path
 
 from bundled import bundled_files
 
-from tessera.policies import BUILT_IN, ChunkPolicy
+from tessera.policies import BUILT_IN, ChunkPolicy, TextPolicy
 
 GOLDEN = Path(__file__).parent / "cuts"
+POLICIES = {
+    **BUILT_IN,
+    "sections": ChunkPolicy("sections", TextPolicy("sentence", 100, 20, "section")),
+}
 
 
 def cuts(policy: ChunkPolicy) -> Iterator[str]:
@@ -28,12 +32,12 @@ def cuts(policy: ChunkPolicy) -> Iterator[str]:
 
 
 def golden_file(name: str) -> Path:
-    """The file that pins a built-in policy."""
+    """The file that pins a policy."""
     return GOLDEN / f"{name}.jsonl"
 
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
-    for name, policy in BUILT_IN.items():
+    for name, policy in POLICIES.items():
         lines = [json.dumps(policy.id), *cuts(policy)]
         golden_file(name).write_text("".join(f"{line}\n" for line in lines))

@@ -304,15 +304,17 @@ def test_a_token_may_begin_anywhere_and_the_reserve_leaves_room_for_one(
 ) -> None:
     tokens = np.array(sorted(token for token in at if token < len(text)), np.int64)
     lines = lf_lines(text)
-    parse = parse_markdown(lines, Resume.begin(), tokens, size, 0, lambda path: reserved if path else 0)
+    parse = parse_markdown(
+        lines, Resume.begin(), tokens, size, 0, lambda around: reserved if around.headings else 0
+    )
     cutting = Cutting(lines, markdown_blocks(lines), [], tokens.tolist())
     assert parse.around is not None
     for (start, end, *_, headings), around in zip(parse.spans, parse.around, strict=True):
         assert lines[start:end].strip(" \t\r\n")
-        assert cutting.count(start, end) <= max(1, size - (reserved if around else 0))
+        assert cutting.count(start, end) <= max(1, size - (reserved if around.headings else 0))
         path = cutting.path(start, end)
         assert headings == tuple(block.title for block in path)
-        assert around == tuple(block.title for block in path if block.end <= start)
+        assert around.headings == tuple(block.title for block in path if block.end <= start)
     assert all(before[1] <= after[0] for before, after in pairwise(parse.spans))
 
 

@@ -182,6 +182,21 @@ def test_the_context_holds_the_enclosing_headings_but_the_own_and_counts_against
     assert policy(None, 0, "headings").chunk(text, "d")[0].context == ""
 
 
+def test_a_heading_that_comes_again_underlined_does_not_give_back_what_was_left_out_for_it() -> None:
+    text = "# a b c d e f\n\n## B\n\nx y z x y z x y z.\n\nl m.\n\nB\n---\n\nq r s t u v w x.\n"
+    chunks = policy(12, 0, "headings").chunk(text, "d")
+    assert [(chunk.text[:4], chunk.context) for chunk in chunks] == [
+        ("# a ", ""),
+        ("x y ", "B"),
+        ("B\n--", "B"),
+    ]
+
+
+def test_a_heading_that_closes_the_one_before_leaves_it_out_of_the_context() -> None:
+    text = "# Law\n\n## Terms\n\nOne two three four.\n\n## Costs\n\nFive six seven eight.\n"
+    assert [chunk.context for chunk in policy(6, 0, "headings").chunk(text, "d")] == ["", "Law"]
+
+
 def test_headings_that_would_take_more_than_half_the_size_are_cut_to_the_innermost_that_fit() -> None:
     text = "# Law of sales\n\n## Terms\n\nOne two three.\n\nFour five six.\n\nSeven eight nine.\n"
     assert [chunk.context for chunk in policy(4, 0, "headings").chunk(text, "d")][-1] == "Terms"

@@ -20,14 +20,19 @@ from tessera.policies.stored import policy_from_canonical
 WINDOW_200 = load_policy("window-200")
 
 
-def policy(size: int | None, overlap: int = 0) -> ChunkPolicy:
-    rule = TextPolicy("window", size=size, overlap=overlap)
+def policy(size: int | None, overlap: int = 0, parent_context: str = "none") -> ChunkPolicy:
+    rule = TextPolicy("window", size=size, overlap=overlap, parent_context=parent_context)
     return ChunkPolicy("w", rule, rule, rule)
 
 
 WINDOWS = st.integers(1, 6).flatmap(
     lambda size: st.builds(policy, st.just(size), st.integers(0, size - 1))
 ) | st.just(policy(None))
+
+
+WITH_HEADINGS = st.integers(1, 9).flatmap(
+    lambda size: st.builds(policy, st.just(size), st.integers(0, size - 1), st.just("headings"))
+)
 
 
 class Block(NamedTuple):
@@ -208,7 +213,7 @@ HEADING_LINES = st.lists(
 
 @pytest.mark.parametrize("media_type", ["text/x-run-log", "text/x-ci-log"])
 @settings(max_examples=300, deadline=None)
-@given(lines=HEADING_LINES | (TEXT | LOG).map(whole_lines), windows=WINDOWS, data=st.data())
+@given(lines=HEADING_LINES | (TEXT | LOG).map(whole_lines), windows=WINDOWS | WITH_HEADINGS, data=st.data())
 def test_chunks_of_any_appends_equal_those_of_the_whole_log(
     media_type: str, lines: list[str], windows: ChunkPolicy, data: st.DataObject
 ) -> None:
@@ -218,7 +223,7 @@ def test_chunks_of_any_appends_equal_those_of_the_whole_log(
 
 
 @settings(max_examples=200, deadline=None)
-@given(HEADING_LINES, WINDOWS)
+@given(HEADING_LINES, WINDOWS | WITH_HEADINGS)
 @example(["# A b c\n", "x\n"], policy(1))
 @example(["# A b c\n", "\n", "x\n"], policy(2))
 @example(["x y\n", "# A b c\n", "\n", "y\n"], policy(2))
@@ -256,6 +261,24 @@ def test_real_documents_and_logs_are_cut_into_sound_windows() -> None:
         lines = whole_lines(log)
         appended = cut_by_appends(WINDOW_200, lines, list(range(0, len(lines), 17)), "text/x-run-log")
         assert appended == WINDOW_200.chunk("".join(lines), "d", "text/x-run-log")
+
+
+def test_the_headings_around_a_window_count_against_its_size() -> None:
+    text = "# Law of sales\n\n## Terms\n\none two three four five six seven eight nine\n"
+    first, *rest = policy(8, 2, "headings").chunk(text, "d")
+    assert (first.text, first.context) == ("# Law of sales\n\n## Terms\n\none two three four", "")
+    # Two tokens back in a window of eight, one in one of four.
+    assert [chunk.text for chunk in rest] == ["three four five six", "six seven eight nine"]
+    assert {chunk.context for chunk in rest} == {"Law of sales > Terms"}
+    assert policy(None, 0, "headings").chunk(text, "d")[0].context == ""
+
+
+def test_a_window_that_begins_with_a_heading_has_the_headings_it_does_not_close() -> None:
+    text = "# A\n\n## B\n\nx y z\n\n## C\n\nu v w\n"
+    assert [(chunk.text, chunk.context) for chunk in policy(5, 0, "headings").chunk(text, "d")] == [
+        ("# A\n\n## B\n\nx y z", ""),
+        ("## C\n\nu v w", "A"),
+    ]
 
 
 def test_window_200_cuts_documents_and_run_logs_and_leaves_ci_logs_at_their_messages() -> None:

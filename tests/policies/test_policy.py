@@ -96,8 +96,16 @@ def test_policies_are_immutable() -> None:
             "[documents]: overlap is 2; it must be less than size",
         ),
         (
+            'name = "x"\n[documents]\nparent_context = "sections"',
+            "parent_context is 'sections'; allowed are none, headings, section",
+        ),
+        (
             'name = "x"\n[documents]\nparent_context = "section"',
-            "parent_context is 'section'; allowed are none",
+            "[documents]: parent_context is 'section'; it goes with window and sentence and markdown, which",
+        ),
+        (
+            'name = "x"\n[run_logs]\nparser = "window"\nparent_context = "section"',
+            "parent_context of run_logs is 'section': a log goes on behind its sections",
         ),
         ('name = "x"\n[documents]\ntokenizer = "words"', "tokenizer is 'words'; allowed are words@1"),
         ("name = ", "cannot be read as TOML"),
