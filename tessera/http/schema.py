@@ -46,6 +46,43 @@ class AnswerBody(_Body):
     )
 
 
+class PieceBody(_Body):
+    """A part of a context: ``text`` is the source's, verbatim, code points ``start`` to before ``end``."""
+
+    source: str
+    doc_id: str
+    revision: int
+    content_digest: str
+    start: int = Field(description="code points, half-open")
+    end: int = Field(description="code points, half-open")
+    start_line: int = Field(description="1-based, inclusive")
+    end_line: int = Field(description="1-based, inclusive")
+    headings: list[str] = Field(description="above its beginning, outermost first")
+    text: str
+    uids: list[str] = Field(description="the chunks it was taken from, best first")
+    score: float = Field(description="of the best of them")
+
+
+class ContextBody(_Body):
+    """Pieces in the order of reading, disjoint in each document, and what they were assembled by."""
+
+    release: str
+    generation: str
+    assembly: str = Field(description="the release's, <name>@<revision>")
+    as_of: dict[str, int] = Field(description="last applied offset by <topic>/<partition>; -1: none")
+    took_ms: float
+    budget: int = Field(description="tokens (words@1)")
+    used: int = Field(description="tokens (words@1) of all pieces")
+    utilization: float = Field(description="used / budget")
+    hits: int = Field(description="how many were looked at")
+    evidence: bool = Field(description="false: no hit reached the floor")
+    pieces: list[PieceBody]
+    left_out: list[str] = Field(description="uids of hits of which nothing went in, best first")
+    stale_s: float | None = Field(
+        None, description="only where the release cannot be read just now: since when, in seconds"
+    )
+
+
 class UncoveredBody(_Body):
     """A range of the source that no chunk holds; ``missing`` lines of a log have not arrived."""
 

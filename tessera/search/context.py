@@ -14,11 +14,15 @@ import numpy as np
 from tessera.assembly.assemble import Others, assemble
 from tessera.assembly.assembly import Assembly
 from tessera.assembly.passage import Passage, Piece
+from tessera.documents.record import Gap
 from tessera.errors import QueryError
+from tessera.events.topics import LOGS
+from tessera.index.segment import DocumentEntry
 from tessera.policies.words import word_starts
 from tessera.search.answer import Hit, hit_of
 from tessera.search.snapshot import Found, Snapshot
 from tessera.search.texts import Stretch, TextReader
+from tessera.store.base import ShardId
 
 MAX_BUDGET: Final = 100_000
 """Tokens of a context. More than any reader takes; without a bound one request could ask for the corpus."""
@@ -166,24 +170,57 @@ def _assembled(
 async def _blanks(found: Sequence[Found], texts: TextReader) -> dict[int, str]:
     """The blank space between chunks that are neighbours in their document, by the number of the first.
 
-    Chunks with something between them are no neighbours, nor are those too far apart.
+    Chunks with something between them are no neighbours, nor are those too far apart, nor those of a log
+    between which lines are missing.
     """
-    between = {
-        first: Stretch(
+    pairs = [
+        (first, before, after)
+        for first, before, after in _pairs(found)
+        if 0 < after["start_byte"] - before["end_byte"] <= MAX_BLANK_BYTES
+    ]
+    stretches = [
+        Stretch(
             found[first].shard,
             found[first].document,
             before["end_byte"],
             after["start_byte"],
             after["start"] - before["end"],
         )
-        for first, before, after in _gaps(found)
-        if 0 < after["start_byte"] - before["end_byte"] <= MAX_BLANK_BYTES
-    }
-    read = await texts.stretches(list(between.values()))
-    return {first: text for first, text in zip(between, read, strict=True) if not text.strip(" \t\r\n")}
+        for first, before, after in pairs
+    ]
+    blanks, logs = {}, []
+    for (first, before, after), text in zip(pairs, await texts.stretches(stretches), strict=True):
+        if not text.strip(" \t\r\n"):
+            blanks[first] = text
+            if found[first].shard.topic == LOGS and text.count("\n") > 1:
+                logs.append((first, before["end_line"], after["start_line"]))
+    for first in await _over_missing_lines(found, logs, texts):
+        del blanks[first]
+    return blanks
 
 
-def _gaps(found: Sequence[Found]) -> Iterable[tuple[int, Mapping[str, int], Mapping[str, int]]]:
+async def _over_missing_lines(
+    found: Sequence[Found], logs: Sequence[tuple[int, int, int]], texts: TextReader
+) -> list[int]:
+    """Those of the chunks, by number, last line and the next one's first, between which lines are missing.
+
+    A log's missing lines stand as empty ones: a piece over them would pass for all there was.
+    """
+    by_shard: dict[ShardId, dict[str, DocumentEntry]] = defaultdict(dict)
+    for first, *_ in logs:
+        by_shard[found[first].shard][found[first].document.key] = found[first].document
+    gaps: dict[str, tuple[Gap, ...] | None] = {}
+    for shard, documents in by_shard.items():
+        gaps |= await texts.missing_lines(shard, list(documents.values()))
+    over = []
+    for first, last_line, next_line in logs:
+        known = gaps[found[first].document.key]
+        if known is None or any(last_line < lines[0] and lines[1] < next_line for lines in known):
+            over.append(first)
+    return over
+
+
+def _pairs(found: Sequence[Found]) -> Iterable[tuple[int, Mapping[str, int], Mapping[str, int]]]:
     """Per document, in its order: number and columns of the chunk that reaches furthest, and the next's."""
     documents: dict[str, list[tuple[int, dict[str, int]]]] = defaultdict(list)
     for number, each in enumerate(found):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.assembly.assemble import assemble
-from tessera.assembly.assembly import ASSEMBLIES, SENTENCES, Assembly
+from tessera.assembly.assembly import ASSEMBLIES, JOINED, SENTENCES, Assembly
 from tessera.assembly.passage import Context, Passage
 from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
@@ -170,7 +170,7 @@ def test_a_log_that_was_appended_to_is_assembled_over_its_segments(
 def test_blank_space_joins_neighbours_up_to_a_bound(lines: int, pieces: int) -> None:
     async def scenario() -> None:
         texts = {"a": "word one" + "\n" * lines + "word two"}
-        searcher = Searcher(await store_of(POLICIES["paragraph"], ASSEMBLIES["joined"], texts))
+        searcher = Searcher(await store_of(POLICIES["paragraph"], JOINED, texts))
         made = (await searcher.context(Asked("word", 10))).assembled
         assert (len(made.pieces), made.used) == (pieces, 4)
         await searcher.close()
@@ -186,5 +186,27 @@ def test_chunks_that_are_no_hits_count_against_a_sentence_that_they_hold() -> No
         [piece] = (await searcher.context(Asked("ten", 3))).assembled.pieces
         assert piece.text == "Ten eleven twelve."
         await searcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_joined_over_the_missing_lines_of_a_log() -> None:
+    async def scenario() -> None:
+        store = await store_of(POLICIES["paragraph"], JOINED, {}, ["word one\n\nword two\n"])
+        writer = ShardWriter(store, ShardId(LOGS, 0), partitions=1, catalog=SourceCatalog())
+        await writer.open()
+        lines = {"v": 1, "op": "append", "source": "devex", "doc_id": "run.log"}
+        appends = [(6, "word six\n", ""), (4, "other\n", "\nother"), (5, "\n", None)]
+        for offset, (first, text, before) in enumerate(appends, start=1):
+            event = {**lines, "first_line": first, "content": text}
+            await writer.write([Record(LOGS, 0, offset, b"devex/run.log", orjson.dumps(event))])
+            searcher = Searcher(store)
+            pieces = (await searcher.context(Asked("word", 50))).assembled.pieces
+            found = [piece.text for piece in pieces]
+            if before is None:  # line 5 is there by now, and blank
+                assert found == ["word one\n\nword two\nother\n\nword six"]
+            else:
+                assert found == ["word one\n\nword two" + before, "word six"]
+            await searcher.close()
 
     asyncio.run(scenario())
