@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.assembly.assembly import Assembly
-from tessera.assembly.passage import Context, Passage, Piece
+from tessera.assembly.passage import Context, Passage, Piece, Span
 from tessera.ingestion import sentence_spans
 
-Span = tuple[int, int]
 Measure = Callable[[str], int]
 Others = Mapping[str, Sequence[Span]]
 

@@ -267,6 +267,24 @@ def context(
     command.run(flags, config, asked, principal or [], source, generation, as_json=as_json)
 
 
+@app.command(epilog="Example: tessera ground quotes.json")
+def ground(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Quotes, JSON; - reads standard input.")],
+    principal: Annotated[
+        list[str] | None,
+        typer.Option("--as", metavar="PRINCIPAL", help="See only what this principal may see."),
+    ] = None,
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Check quotes, verbatim, against the chunks they are cited from: supported, stale or absent."""
+    from tessera.cli import ground as command
+
+    command.run(servers(None, redis, data_dir), config, file, principal or [], as_json=as_json)
+
+
 @app.command(epilog="Example: tessera chunk README.md --policy paragraph")
 def chunk(
     file: Annotated[Path, typer.Argument(help="The file to cut.")],

@@ -1,4 +1,4 @@
-"""``GET /api/context``."""
+"""``GET /api/context`` and ``POST /api/ground``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tessera.http.access import Principals
-from tessera.http.schema import ContextBody, errors
+from tessera.http.schema import ContextBody, GroundingBody, GroundRequest, errors
 from tessera.http.services import Serving
 from tessera.search.context import Asked
 
@@ -31,4 +31,12 @@ async def context(
 ) -> Response:
     """A context of verbatim pieces within a budget, made as the release says of what the caller may see."""
     answer = await services.searcher.context(Asked(q, budget, k, floor), principals, source, generation)
+    return Response(orjson.dumps(answer.to_value()), media_type="application/json")
+
+
+@router.post("/api/ground", response_model=GroundingBody, responses=errors(401, 403, 413, 422, 503))
+async def ground(body: GroundRequest, services: Serving, principals: Principals) -> Response:
+    """Whether quotes stand, verbatim, in the chunks they are cited from, as these are now."""
+    quotes = body.to_quotes()
+    answer = await services.searcher.ground(quotes, body.floor, principals, body.generation)
     return Response(orjson.dumps(answer.to_value()), media_type="application/json")

@@ -20,6 +20,7 @@ from tessera.events.topics import LOGS
 from tessera.index.segment import DocumentEntry
 from tessera.policies.words import word_starts
 from tessera.search.answer import Hit, hit_of
+from tessera.search.lines import line_within
 from tessera.search.snapshot import Found, Snapshot
 from tessera.search.texts import Stretch, TextReader
 from tessera.store.base import ShardId
@@ -262,8 +263,8 @@ def _placed(piece: Piece, hits: Sequence[Hit]) -> ContextPiece:
         content_digest=first.content_digest,
         start=piece.start,
         end=piece.end,
-        start_line=_line(first, piece.start),
-        end_line=_line(_holder(hits, piece.end - 1), piece.end - 1),
+        start_line=line_within(first, piece.start),
+        end_line=line_within(_holder(hits, piece.end - 1), piece.end - 1),
         headings=first.headings,
         text=piece.text,
         uids=piece.uids,
@@ -274,16 +275,6 @@ def _placed(piece: Piece, hits: Sequence[Hit]) -> ContextPiece:
 def _holder(hits: Sequence[Hit], offset: int) -> Hit:
     """The hit that holds the code point at ``offset``; of several, the one that begins last."""
     return max((hit for hit in hits if hit.start <= offset < hit.end), key=lambda hit: hit.start)
-
-
-def _line(hit: Hit, offset: int) -> int:
-    """The line of the code point at ``offset``, which the hit holds.
-
-    Lines end at CR only in a source without an LF: then a chunk of several lines has none.
-    """
-    if hit.start_line == hit.end_line:
-        return hit.start_line
-    return hit.start_line + hit.text[: offset - hit.start].count("\n" if "\n" in hit.text else "\r")
 
 
 def _key(hit: Hit) -> str:

@@ -119,6 +119,26 @@ class Snapshot:
                 found += [Found(0.0, part, chunk) for chunk in part.live_chunks_of(row)]
         return sorted(found, key=lambda hit: hit.rank)
 
+    def chunk(
+        self, source: str, doc_id: str, ordinal: int, principals: frozenset[str] | None
+    ) -> Found | None:
+        """The document's live chunk of this number; None where there is none or it is not visible."""
+        for part in self.parts:
+            row = part.segment.document_row(source, doc_id)
+            if row is not None and is_visible(part.segment.documents[row].access, principals):
+                chunks = part.live_chunks_of(row)
+                for place in np.flatnonzero(part.segment.columns[chunks, _ORDINAL] == ordinal):
+                    return Found(0.0, part, chunks[place])
+        return None
+
+    def entry(self, source: str, doc_id: str) -> DocumentEntry | None:
+        """The document's entry, where it has a live chunk."""
+        for part in self.parts:
+            row = part.segment.document_row(source, doc_id)
+            if row is not None and part.has_live(row):
+                return part.segment.documents[row]
+        return None
+
     def spans(self, source: str, doc_id: str) -> I64:
         """Start and end of the document's live chunks, a row each, in no order."""
         found = [np.empty((0, 2), np.int64)]
