@@ -138,7 +138,7 @@ async def ground(
 ) -> list[Grounded]:
     """What has become of the quotes, in order, in a snapshot of a generation cut by ``policy_id``.
 
-    Raises :class:`~tessera.errors.StaleSnapshotError` where a text is gone or a document has moved on.
+    Raises :class:`~tessera.errors.StaleSnapshotError` where a text is gone: ask a newer snapshot.
     """
     cited = [parsed_uid(each.uid) for each in quotes]
     chunks = {
@@ -153,7 +153,7 @@ async def ground(
         if result is not None:
             grounded[number] = result
     moved = {number: uid for number, uid in enumerate(cited) if uid is not None and number not in grounded}
-    grounded |= await _Moved(quotes, snapshot, policy_id, principals, sources).ground(moved)
+    grounded |= await _Moved(quotes, policy_id, principals, sources).ground(moved)
     return [grounded.get(number, _grounded(each, UNKNOWN)) for number, each in enumerate(quotes)]
 
 
@@ -200,13 +200,11 @@ class _Moved:
     def __init__(
         self,
         quotes: Sequence[Quote],
-        snapshot: Snapshot,
         policy_id: str,
         principals: frozenset[str] | None,
         sources: Sources,
     ) -> None:
         self._quotes = quotes
-        self._snapshot = snapshot
         self._policy_id = policy_id
         self._principals = principals
         self._sources = sources
@@ -236,7 +234,6 @@ class _Moved:
         current = Current(record.revision, record.content_digest, record.deleted)
         grounded = {}
         for number, uid in cited.items():
-            self._require_seen(uid, stored)
             digest = self._quotes[number].content_digest
             known, served = uid.policy_id in policies, uid.policy_id == self._policy_id
             judgement = judge(
@@ -251,14 +248,6 @@ class _Moved:
         if grounded and not record.deleted:
             return await self._placed(grounded, stored)
         return grounded
-
-    def _require_seen(self, uid: ChunkUid, stored: Stored) -> None:
-        """Raise where the snapshot is behind the table in what the uid names: it may be there in the next."""
-        if stored.record.deleted or uid.revision != stored.record.revision:
-            return
-        entry = self._snapshot.entry(uid.source, uid.doc_id)
-        if entry is not None and entry.revision < uid.revision:
-            raise StaleSnapshotError(f"{uid.source}/{uid.doc_id} has just changed: ask again")
 
     async def _placed(self, grounded: Mapping[int, Grounded], stored: Stored) -> dict[int, Grounded]:
         """With where the quotes stand in the current text, as long as there may be looked."""

@@ -131,14 +131,6 @@ class Snapshot:
                     return Found(0.0, part, chunks[place])
         return None
 
-    def entry(self, source: str, doc_id: str) -> DocumentEntry | None:
-        """The document's entry, where it has a live chunk."""
-        for part in self.parts:
-            row = part.segment.document_row(source, doc_id)
-            if row is not None and part.has_live(row):
-                return part.segment.documents[row]
-        return None
-
     def spans(self, source: str, doc_id: str) -> I64:
         """Start and end of the document's live chunks, a row each, in no order."""
         found = [np.empty((0, 2), np.int64)]
