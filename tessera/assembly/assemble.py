@@ -11,6 +11,7 @@ more of the budget is used, the more) and until the next would pass the budget; 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,17 +75,29 @@ class _Texts:
 
     def __init__(self, hits: Iterable[Passage]) -> None:
         self._hits: dict[str, list[Passage]] = defaultdict(list)
+        self._reach: dict[str, list[int]] = defaultdict(list)
+        """How far into the document each hit and those before it reach: where reading may begin."""
+        self._blank: dict[tuple[str, int, int], bool] = {}
         for hit in sorted(hits, key=lambda hit: (hit.key, hit.start)):
             self._hits[hit.key].append(hit)
+            reach = self._reach[hit.key]
+            reach.append(max(reach[-1] if reach else 0, hit.start + len(hit.text) + len(hit.after)))
 
     def joins(self, key: str, before: int, after: int) -> bool:
         """Whether only blank space, known from some hit, is between two offsets; True where they touch."""
-        return before >= after or self.read(key, before, after, "x").strip(_BLANK) == ""
+        if before >= after:
+            return True
+        gap = (key, before, after)
+        if gap not in self._blank:
+            self._blank[gap] = self.read(key, before, after, "x").strip(_BLANK) == ""
+        return self._blank[gap]
 
     def read(self, key: str, start: int, end: int, missing: str = "") -> str:
         """The text from ``start`` to ``end``; ``missing`` stands for each stretch that no hit holds."""
         parts, at = [], start
-        for hit in self._hits[key]:
+        hits = self._hits[key]
+        for number in range(bisect_right(self._reach[key], start), len(hits)):
+            hit = hits[number]
             held = hit.text + hit.after
             if hit.start + len(held) <= at:
                 continue
@@ -126,6 +139,7 @@ def _taken(
 ) -> dict[str, list[Span]]:
     """Spans of documents, joined and rising, taken until one is worth too little or does not fit."""
     taken: dict[str, list[Span]] = {}
+    costs: dict[tuple[str, Span], int] = {}
     used = 0
     best = candidates[0].worth if candidates else 0.0
     for each in candidates:
@@ -134,8 +148,9 @@ def _taken(
             break
         before = taken.get(each.key, [])
         joined = _joined([*before, (each.start, each.end)], each.key, texts)
-        after = used + sum(measure(texts.read(each.key, *span)) for span in joined if span not in before)
-        after -= sum(measure(texts.read(each.key, *span)) for span in before if span not in joined)
+        new, old = set(joined).difference(before), set(before).difference(joined)
+        costs |= {(each.key, span): measure(texts.read(each.key, *span)) for span in new}
+        after = used + sum(costs[each.key, span] for span in new) - sum(costs[each.key, span] for span in old)
         if after > budget:
             break
         taken[each.key], used = joined, after
