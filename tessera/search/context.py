@@ -7,7 +7,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tessera.events.topics import LOGS
 from tessera.index.segment import DocumentEntry
 from tessera.policies.words import word_starts
 from tessera.search.answer import Hit, hit_of
+from tessera.search.leads import leads_of
 from tessera.search.lines import line_within
 from tessera.search.snapshot import Found, Snapshot
 from tessera.search.texts import Stretch, TextReader
@@ -143,11 +145,31 @@ async def context_of(
     Raises :class:`~tessera.errors.StaleSnapshotError` where a text is gone: find again in a newer snapshot.
     """
     found = [each for each in found if each.score >= asked.floor]
-    read = await texts.texts(found)
-    hits = [hit_of(each, text, policy_id) for each, text in zip(found, read, strict=True)]
-    blanks = await _blanks(found, texts)
-    others = _others(hits, snapshot) if assembly.name == "sentences" else None
-    return await asyncio.to_thread(_assembled, asked.budget, assembly, hits, blanks, others)
+    leads = leads_of(found, snapshot) if assembly.parents else {}
+    seen = {each.place for each in found}
+    more = {each.place: each for each in chain.from_iterable(leads.values()) if each.place not in seen}
+    held = [*found, *more.values()]
+    read = await texts.texts(held)
+    hits = [hit_of(each, text, policy_id) for each, text in zip(held, read, strict=True)]
+    blanks = await _blanks(held, texts)
+    others = _others(hits, snapshot) if assembly.name == "sentences" else {}
+    numbers = {each.place: number for number, each in enumerate(held)}
+    leading = {number: [numbers[lead.place] for lead in found] for number, found in leads.items()}
+    material = _Material(hits, len(found), blanks, others, leading)
+    return await asyncio.to_thread(_assembled, asked.budget, assembly, material)
+
+
+class _Material(NamedTuple):
+    """The first ``found`` hits are those that were found, best first; the rest are what leads their sections.
+
+    ``blanks`` and ``leads`` are by the hits' numbers, the leads themselves numbers too.
+    """
+
+    hits: Sequence[Hit]
+    found: int
+    blanks: Mapping[int, str]
+    others: Others
+    leads: Mapping[int, Sequence[int]]
 
 
 def tokens(text: str) -> int:
@@ -155,17 +177,20 @@ def tokens(text: str) -> int:
     return len(word_starts(text))
 
 
-def _assembled(
-    budget: int, assembly: Assembly, hits: Sequence[Hit], blanks: Mapping[int, str], others: Others | None
-) -> Assembled:
+def _assembled(budget: int, assembly: Assembly, material: _Material) -> Assembled:
     passages = [
-        Passage(_key(hit), hit.uid, hit.start, hit.end, hit.score, hit.text, blanks.get(number, ""))
-        for number, hit in enumerate(hits)
+        Passage(_key(hit), hit.uid, hit.start, hit.end, hit.score, hit.text, material.blanks.get(number, ""))
+        for number, hit in enumerate(material.hits)
     ]
-    context = assemble(assembly, passages, budget, tokens, others)
-    by_uid = {hit.uid: hit for hit in hits}
+    leads = {
+        passages[number].uid: [passages[lead] for lead in leading]
+        for number, leading in material.leads.items()
+    }
+    found = passages[: material.found]
+    context = assemble(assembly, found, budget, tokens, material.others, leads)
+    by_uid = {hit.uid: hit for hit in material.hits}
     pieces = tuple(_placed(piece, [by_uid[uid] for uid in piece.uids]) for piece in context.pieces)
-    return Assembled(pieces, budget, context.used, len(hits), context.left_out)
+    return Assembled(pieces, budget, context.used, material.found, context.left_out)
 
 
 async def _blanks(found: Sequence[Found], texts: TextReader) -> dict[int, str]:

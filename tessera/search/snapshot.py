@@ -17,6 +17,7 @@ from tessera.search.scoring import weigh
 from tessera.store.base import ShardId
 
 _ORDINAL = COLUMNS.index("ordinal")
+_HEADING = COLUMNS.index("heading")
 _SPAN = [COLUMNS.index("start"), COLUMNS.index("end")]
 
 
@@ -46,6 +47,16 @@ class Found(NamedTuple):
         """Sorts hits: falling score, then (source, doc_id, ordinal)."""
         entry = self.document
         return -self.score, entry.source, entry.doc_id, self.ordinal
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The document's key and the chunk's number in it: which chunk it is, in whatever part."""
+        return self.document.key, self.ordinal
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The headings above the chunk, outermost first."""
+        return self.part.segment.headings[int(self.part.segment.columns[self.chunk, _HEADING])]
 
     @property
     def shard(self) -> ShardId:

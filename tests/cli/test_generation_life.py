@@ -115,7 +115,7 @@ def cite_what_is_assembled(up: Up, folder: Path, text: str) -> None:
     assert "assembly joined@1 becomes sentences@1" in changed
     assert "done: release r4 serves g2, read back" in changed
     assert (
-        "no assembly 'best'; there are joined, sentences"
+        "no assembly 'best'; there are joined, sections, sentences"
         in up.tessera("generation", "cutover", "g2", "--assembly", "best").stderr
     )
     assert "contexts by sentences@1" in told(up, "show", "g2")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.assembly.assemble import assemble
-from tessera.assembly.assembly import ASSEMBLIES, JOINED, SENTENCES, Assembly
+from tessera.assembly.assembly import ASSEMBLIES, JOINED, SECTIONS, SENTENCES, Assembly
 from tessera.assembly.passage import Context, Passage
 from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
@@ -24,7 +24,7 @@ from tessera.generations.bootstrap import bootstrap, contract_of, first_registry
 from tessera.generations.registry import Generation
 from tessera.policies import ChunkPolicy, TextPolicy
 from tessera.releases import Release
-from tessera.search import Searcher
+from tessera.search import Hit, Searcher
 from tessera.search.context import MAX_BLANK_BYTES, Asked, ContextAnswer
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import ShardId
@@ -36,6 +36,7 @@ POLICIES = {
     "paragraph": ChunkPolicy("paragraph"),
     "sentence": ChunkPolicy("s", documents=SENTENCE, run_logs=SENTENCE),
     "window": ChunkPolicy("w", documents=WINDOW, run_logs=WINDOW),
+    "markdown": ChunkPolicy("m", documents=TextPolicy("markdown", size=12, parent_context="headings")),
 }
 BLANK = re.compile(r"[ \t\r\n]*")
 
@@ -58,7 +59,7 @@ async def store_of(
     events: dict[str, list[dict[str, Any]]] = {DOCUMENTS: [], LOGS: []}
     for doc_id, text in texts.items():
         event = {"v": 1, "op": "upsert", "source": "handbook", "doc_id": doc_id, "content": text}
-        events[DOCUMENTS].append({**event, "media_type": "text/plain", "access": ["*"]})
+        events[DOCUMENTS].append({**event, "media_type": "text/markdown", "access": ["*"]})
     line = 1
     for text in logs:
         event = {"v": 1, "op": "append", "source": "devex", "doc_id": "run.log", "first_line": line}
@@ -77,17 +78,36 @@ async def model(
     searcher: Searcher, query: str, budget: int, assembly: Assembly, texts: dict[str, str]
 ) -> Context:
     """Assembled of what a search finds, with whole texts and all chunks at hand."""
-    passages, others = [], {}
+    passages, others, leads = [], {}, {}
     for hit in (await searcher.search(query, assembly.hits)).hits:
         text = texts[hit.doc_id]
-        blank = BLANK.match(text, hit.end)
-        assert blank is not None
-        after = blank[0] if len(blank[0].encode()) <= MAX_BLANK_BYTES else ""
         key = f"{hit.source}/{hit.doc_id}"
-        passages.append(Passage(key, hit.uid, hit.start, hit.end, hit.score, hit.text, after))
+        passages.append(passage(hit, key, text))
         chunks = await searcher.document_chunks(hit.source, hit.doc_id) or []
         others[key] = [(chunk.start, chunk.end) for chunk in chunks]
-    return assemble(assembly, passages, budget, words, others)
+        leads[hit.uid] = [passage(chunk, key, text) for chunk in sections_of(hit, chunks)]
+    return assemble(assembly, passages, budget, words, others, leads)
+
+
+def passage(chunk: Hit, key: str, text: str) -> Passage:
+    blank = BLANK.match(text, chunk.end)
+    assert blank is not None
+    after = blank[0] if len(blank[0].encode()) <= MAX_BLANK_BYTES else ""
+    return Passage(key, chunk.uid, chunk.start, chunk.end, chunk.score, chunk.text, after)
+
+
+def sections_of(hit: Hit, chunks: Sequence[Hit]) -> list[Hit]:
+    """The first chunks of the sections that the hit is in, the innermost first."""
+    found = []
+    for depth in range(len(hit.headings), 0, -1):
+        first = hit
+        for chunk in sorted(chunks, key=lambda each: -each.start):
+            if chunk.start < hit.start and chunk.start <= first.start:
+                if chunk.headings[:depth] != hit.headings[:depth]:
+                    break
+                first = chunk
+        found.append(first)
+    return found
 
 
 def check(answer: ContextAnswer, expected: Context, texts: dict[str, str]) -> None:
@@ -120,6 +140,8 @@ PARTS = st.sampled_from(
         " ",
         "# Head\n",
         "🙂 other ",
+        "\n\n# Head\n\n",
+        "\n\n## Sub\n\n",
     ]
 )
 TEXT = st.lists(PARTS, min_size=1, max_size=25).map("".join)
@@ -208,5 +230,22 @@ def test_nothing_is_joined_over_the_missing_lines_of_a_log() -> None:
             else:
                 assert found == ["word one\n\nword two" + before, "word six"]
             await searcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_leads_a_section_is_read_where_it_is_no_hit_itself() -> None:
+    text = "# Deploys\n\nBy hand.\n\nWord one.\n\nNothing.\n\n## Night\n\nOther.\n\nWord two.\n"
+
+    async def scenario() -> None:
+        searcher = Searcher(await store_of(POLICIES["paragraph"], SECTIONS, {"a": text}))
+        for budget, expected in [
+            (20, ["# Deploys\n\nBy hand.\n\nWord one.", "Word two."]),
+            (6, ["Word one.", "Word two."]),
+        ]:
+            made = (await searcher.context(Asked("word", budget))).assembled
+            assert [piece.text for piece in made.pieces] == expected
+            assert (made.hits, made.left_out) == (2, ())
+        await searcher.close()
 
     asyncio.run(scenario())
