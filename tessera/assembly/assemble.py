@@ -52,14 +52,13 @@ def assemble(
         candidates = _sentences(hits, others or {})
     else:
         candidates = [_Candidate(hit.key, hit.start, hit.end, hit.score) for hit in hits]
-    known = {hit.uid: hit for hit in hits}
-    more = {each.uid: each for found in (leads or {}).values() for each in found if each.uid not in known}
-    held = [*hits, *more.values()]
-    packing = _Packing(budget, measure, _Texts(held))
+    leads = leads if assembly.parents and leads is not None else {}
+    known = {hit.uid for hit in hits}
+    more = {each.uid: each for found in leads.values() for each in found if each.uid not in known}
+    packing = _Packing(budget, measure, _Texts([*hits, *more.values()]))
     _take(assembly, candidates, packing)
-    if assembly.parents:
-        _take_leads(assembly, hits, leads or {}, packing)
-    pieces = _pieces(packing, held)
+    leading = _take_leads(assembly, hits, leads, packing)
+    pieces = _pieces(packing, [*hits, *(each for each in leading if each.uid in more)])
     if assembly.order == "score":
         pieces.sort(key=lambda piece: (-piece.score, piece.key, piece.start))
     inside = {uid for piece in pieces for uid in piece.uids}
@@ -179,8 +178,10 @@ def _take(assembly: Assembly, candidates: Sequence[_Candidate], packing: _Packin
             break
 
 
-def _take_leads(assembly: Assembly, hits: Sequence[Passage], leads: Leads, packing: _Packing) -> None:
-    """Take the first chunks of sections that enough pieces come from, each that fits."""
+def _take_leads(
+    assembly: Assembly, hits: Sequence[Passage], leads: Leads, packing: _Packing
+) -> list[Passage]:
+    """Take the first chunks of sections that enough pieces come from, each that fits; those taken."""
     pieces: dict[str, int] = defaultdict(int)
     best: dict[str, float] = defaultdict(float)
     known: dict[str, Passage] = {}
@@ -193,8 +194,8 @@ def _take_leads(assembly: Assembly, hits: Sequence[Passage], leads: Leads, packi
                 pieces[uid] += 1
                 best[uid] = max(best[uid], inside[0].score)
     paying = [known[uid] for uid, number in pieces.items() if number >= assembly.parents]
-    for lead in sorted(paying, key=lambda each: (-best[each.uid], each.key, -each.start)):
-        packing.take(lead.key, (lead.start, lead.end))
+    paying.sort(key=lambda each: (-best[each.uid], each.key, -each.start))
+    return [lead for lead in paying if packing.take(lead.key, (lead.start, lead.end))]
 
 
 def _joined(spans: Iterable[Span], key: str, texts: _Texts) -> list[Span]:

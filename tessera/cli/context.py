@@ -17,6 +17,9 @@ from tessera.search import Searcher
 from tessera.search.context import Asked, ContextAnswer, ContextPiece
 from tessera.settings import Settings, load_settings
 
+SHOWN_LEFT_OUT = 3
+"""Hits left out that a person is shown; --json has all."""
+
 
 def run(
     flags: Mapping[str, Any],
@@ -66,8 +69,8 @@ def show(answer: ContextAnswer, out: Console) -> None:
     elif not made.pieces:
         out.print(f"nothing fits into {counted(made.budget, 'token')}: give a larger --budget")
     if made.left_out:
-        out.print(Text(f"{counted(len(made.left_out), 'hit')} left out:", style="yellow"))
-    for uid in made.left_out:
+        out.print(Text(f"{counted(len(made.left_out), 'hit')} left out, the best of them:", style="yellow"))
+    for uid in made.left_out[:SHOWN_LEFT_OUT]:
         out.print(Text(f"  {uid}", style="dim"))
     used = f"{made.used:,} of {counted(made.budget, 'token')} ({made.used / made.budget:.0%})"
     line = f"{used} from {counted(made.hits, 'hit')} in {answer.took_ms:.1f} ms"
