@@ -3,6 +3,9 @@
 ``joined@1`` takes hits in their order until the next would pass the budget; chunks of one document that touch
 or overlap, or have nothing but blank space between them, become one piece, and what they share counts once.
 
+``sections@1`` does the same, and then adds what leads a section: its first chunk, as long as it fits, where
+two pieces or more come from that section. Sections go by their best piece, inner ones before outer ones.
+
 ``sentences@1`` takes sentences. One is worth the mean score of all chunks that hold it, those that are no
 hits counting nothing: overlapping chunks vote, and a sentence amid what answers stands above one at its edge.
 The best are taken first, ties in the order of the text, while they are worth enough of the best one (the
@@ -11,17 +14,18 @@ more of the budget is used, the more) and until the next would pass the budget; 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.assembly.assembly import Assembly
-from tessera.assembly.passage import Context, Passage, Piece
+from tessera.assembly.passage import Context, Passage, Piece, Span
 from tessera.ingestion import sentence_spans
 
-Span = tuple[int, int]
 Measure = Callable[[str], int]
 Others = Mapping[str, Sequence[Span]]
+Leads = Mapping[str, Sequence[Passage]]
 
 _BLANK = " \t\r\n"
 
@@ -32,23 +36,29 @@ def assemble(
     budget: int,
     measure: Measure,
     others: Others | None = None,
+    leads: Leads | None = None,
 ) -> Context:
     """The context made of ``passages``, the best first, that measures ``budget`` at most.
 
     ``measure`` says what a text takes of the budget: its tokens, or its characters. ``others`` are spans of
     further chunks of the passages' documents, which assembly by sentences needs to know who holds a sentence.
+    ``leads`` are by a passage's uid the first chunks of the sections that it is in, for assembly by sections.
     ValueError where ``budget`` is less than 1.
     """
     if budget < 1:
         raise ValueError(f"a budget is 1 or more, not {budget}")
     hits = passages[: assembly.hits]
-    if assembly.name == "joined":
-        candidates = [_Candidate(hit.key, hit.start, hit.end, hit.score) for hit in hits]
-    else:
+    if assembly.name == "sentences":
         candidates = _sentences(hits, others or {})
-    texts = _Texts(hits)
-    taken = _taken(assembly, candidates, budget, measure, texts)
-    pieces = _pieces(taken, hits, texts)
+    else:
+        candidates = [_Candidate(hit.key, hit.start, hit.end, hit.score) for hit in hits]
+    leads = leads if assembly.parents and leads is not None else {}
+    known = {hit.uid for hit in hits}
+    more = {each.uid: each for found in leads.values() for each in found if each.uid not in known}
+    packing = _Packing(budget, measure, _Texts([*hits, *more.values()]))
+    _take(assembly, candidates, packing)
+    leading = _take_leads(assembly, hits, leads, packing)
+    pieces = _pieces(packing, [*hits, *(each for each in leading if each.uid in more)])
     if assembly.order == "score":
         pieces.sort(key=lambda piece: (-piece.score, piece.key, piece.start))
     inside = {uid for piece in pieces for uid in piece.uids}
@@ -75,17 +85,29 @@ class _Texts:
 
     def __init__(self, hits: Iterable[Passage]) -> None:
         self._hits: dict[str, list[Passage]] = defaultdict(list)
+        self._reach: dict[str, list[int]] = defaultdict(list)
+        """How far into the document each hit and those before it reach: where reading may begin."""
+        self._blank: dict[tuple[str, int, int], bool] = {}
         for hit in sorted(hits, key=lambda hit: (hit.key, hit.start)):
             self._hits[hit.key].append(hit)
+            reach = self._reach[hit.key]
+            reach.append(max(reach[-1] if reach else 0, hit.start + len(hit.text) + len(hit.after)))
 
     def joins(self, key: str, before: int, after: int) -> bool:
         """Whether only blank space, known from some hit, is between two offsets; True where they touch."""
-        return before >= after or self.read(key, before, after, "x").strip(_BLANK) == ""
+        if before >= after:
+            return True
+        gap = (key, before, after)
+        if gap not in self._blank:
+            self._blank[gap] = self.read(key, before, after, "x").strip(_BLANK) == ""
+        return self._blank[gap]
 
     def read(self, key: str, start: int, end: int, missing: str = "") -> str:
         """The text from ``start`` to ``end``; ``missing`` stands for each stretch that no hit holds."""
         parts, at = [], start
-        for hit in self._hits[key]:
+        hits = self._hits[key]
+        for number in range(bisect_right(self._reach[key], start), len(hits)):
+            hit = hits[number]
             held = hit.text + hit.after
             if hit.start + len(held) <= at:
                 continue
@@ -122,25 +144,58 @@ def _holders(spans: Iterable[Span], start: int, end: int) -> int:
     return sum(first <= start and end <= last for first, last in set(spans))
 
 
-def _taken(
-    assembly: Assembly, candidates: Sequence[_Candidate], budget: int, measure: Measure, texts: _Texts
-) -> dict[str, list[Span]]:
-    """Spans of documents, joined and rising, taken until one is worth too little or does not fit."""
-    taken: dict[str, list[Span]] = {}
-    used = 0
+class _Packing:
+    """What has been taken: spans of documents, joined and rising, with what they measure."""
+
+    def __init__(self, budget: int, measure: Measure, texts: _Texts) -> None:
+        self.texts = texts
+        self.taken: dict[str, list[Span]] = {}
+        self.used = 0
+        self.budget = budget
+        self._measure = measure
+        self._costs: dict[tuple[str, Span], int] = {}
+
+    def take(self, key: str, span: Span) -> bool:
+        """Take the span as well, unless that would pass the budget; whether it was taken."""
+        before = self.taken.get(key, [])
+        joined = _joined([*before, span], key, self.texts)
+        new, old = set(joined).difference(before), set(before).difference(joined)
+        self._costs |= {(key, each): self._measure(self.texts.read(key, *each)) for each in new}
+        used = self.used + sum(self._costs[key, each] for each in new)
+        used -= sum(self._costs[key, each] for each in old)
+        if used > self.budget:
+            return False
+        self.taken[key], self.used = joined, used
+        return True
+
+
+def _take(assembly: Assembly, candidates: Sequence[_Candidate], packing: _Packing) -> None:
+    """Take candidates until one is worth too little or does not fit."""
     best = candidates[0].worth if candidates else 0.0
     for each in candidates:
-        share = assembly.floor + (assembly.ceiling - assembly.floor) * used / budget
-        if each.worth < share * best:
+        share = assembly.floor + (assembly.ceiling - assembly.floor) * packing.used / packing.budget
+        if each.worth < share * best or not packing.take(each.key, (each.start, each.end)):
             break
-        before = taken.get(each.key, [])
-        joined = _joined([*before, (each.start, each.end)], each.key, texts)
-        after = used + sum(measure(texts.read(each.key, *span)) for span in joined if span not in before)
-        after -= sum(measure(texts.read(each.key, *span)) for span in before if span not in joined)
-        if after > budget:
-            break
-        taken[each.key], used = joined, after
-    return taken
+
+
+def _take_leads(
+    assembly: Assembly, hits: Sequence[Passage], leads: Leads, packing: _Packing
+) -> list[Passage]:
+    """Take the first chunks of sections that enough pieces come from, each that fits; those taken."""
+    pieces: dict[str, int] = defaultdict(int)
+    best: dict[str, float] = defaultdict(float)
+    known: dict[str, Passage] = {}
+    for key, spans in packing.taken.items():
+        for span in spans:
+            inside = [hit for hit in hits if hit.key == key and hit.start < span[1] and span[0] < hit.end]
+            of_piece = {lead.uid: lead for hit in inside for lead in leads.get(hit.uid, ())}
+            known |= of_piece
+            for uid in of_piece:
+                pieces[uid] += 1
+                best[uid] = max(best[uid], inside[0].score)
+    paying = [known[uid] for uid, number in pieces.items() if number >= assembly.parents]
+    paying.sort(key=lambda each: (-best[each.uid], each.key, -each.start))
+    return [lead for lead in paying if packing.take(lead.key, (lead.start, lead.end))]
 
 
 def _joined(spans: Iterable[Span], key: str, texts: _Texts) -> list[Span]:
@@ -153,12 +208,12 @@ def _joined(spans: Iterable[Span], key: str, texts: _Texts) -> list[Span]:
     return joined
 
 
-def _pieces(taken: Mapping[str, Sequence[Span]], hits: Sequence[Passage], texts: _Texts) -> list[Piece]:
+def _pieces(packing: _Packing, hits: Sequence[Passage]) -> list[Piece]:
     """Documents by their best hit, each in the order of its text."""
     pieces = []
-    for key in dict.fromkeys(hit.key for hit in hits if hit.key in taken):
-        for start, end in taken[key]:
+    for key in dict.fromkeys(hit.key for hit in hits if hit.key in packing.taken):
+        for start, end in packing.taken[key]:
             held = [hit for hit in hits if hit.key == key and hit.start < end and start < hit.end]
-            text = texts.read(key, start, end)
+            text = packing.texts.read(key, start, end)
             pieces.append(Piece(key, start, end, text, tuple(hit.uid for hit in held), held[0].score))
     return pieces

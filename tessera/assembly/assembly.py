@@ -10,7 +10,7 @@ from tessera.errors import CorruptionError, SettingsError
 
 Order = Literal["source", "score"]
 
-_KNOWN: Final = {"joined": 1, "sentences": 1}
+_KNOWN: Final = {"joined": 1, "sections": 1, "sentences": 1}
 
 MAX_HITS: Final = 1000
 """Hits that an assembly may look at: as many as a search finds. More would read that many texts at once."""
@@ -22,7 +22,8 @@ class Assembly:
 
     ``hits`` is how many are looked at. What is taken must be worth a share of the best, ``floor`` in an empty
     context, ``ceiling`` in a full one, in between as much more as the budget is used. ``order`` is that of
-    the pieces: ``source``, documents by their best hit and each in the order of its text, or ``score``.
+    the pieces: ``source``, documents by their best hit and each in the order of its text, or ``score``. A
+    section's first chunk is added where ``parents`` pieces or more come from that section; 0: never.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Assembly:
     floor: float
     ceiling: float
     order: Order = "source"
+    parents: int = 0
 
     def __post_init__(self) -> None:
         """CorruptionError where this build does not know how to assemble so."""
@@ -47,6 +49,8 @@ class Assembly:
             )
         if self.order not in ("source", "score"):
             raise CorruptionError(f"assembly {self.id} has no order {self.order!r}: source or score")
+        if self.parents < 0:
+            raise CorruptionError(f"assembly {self.id} needs parents >= 0, not {self.parents}")
 
     @property
     def id(self) -> str:
@@ -62,6 +66,7 @@ class Assembly:
             "floor": self.floor,
             "ceiling": self.ceiling,
             "order": self.order,
+            "parents": self.parents,
         }
 
     @classmethod
@@ -83,15 +88,23 @@ class Assembly:
             float(value["floor"]),
             float(value["ceiling"]),
             value["order"],
+            int(value["parents"]),
         )
 
 
 JOINED: Final = Assembly("joined", 1, hits=50, floor=0.0, ceiling=0.0)
+SECTIONS: Final = Assembly("sections", 1, hits=50, floor=0.0, ceiling=0.0, parents=2)
+"""One piece of a section says where it is from by its headings; two or more are read with what leads them."""
+
 SENTENCES: Final = Assembly("sentences", 1, hits=50, floor=0.2, ceiling=0.65)
 """With lower shares a budget is filled with what hardly answers, with higher ones evidence that has few words
 in common with the question is missed; a large budget may hold more of both (`bench/chunking_evaluation`)."""
 
-ASSEMBLIES: Final[Mapping[str, Assembly]] = {"joined": JOINED, "sentences": SENTENCES}
+ASSEMBLIES: Final[Mapping[str, Assembly]] = {
+    "joined": JOINED,
+    "sections": SECTIONS,
+    "sentences": SENTENCES,
+}
 """Assemblies by the names that people give."""
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+Span = tuple[int, int]
+"""Code points from the first to before the second."""
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:

@@ -278,6 +278,51 @@ def search(
     command.run(flags, config, query, k, principal or [], source, generation, as_json=as_json)
 
 
+@app.command(epilog='Example: tessera context "expense policy" --budget 500')
+def context(
+    query: Annotated[str, typer.Argument(help="What to find evidence for.")],
+    budget: Annotated[int, typer.Option("--budget", metavar="N", help="Tokens at most.")],
+    k: Annotated[int | None, typer.Option("-k", help="Hits to look at; else what the release says.")] = None,
+    floor: Annotated[float, typer.Option("--floor", help="Hits that score less are none.")] = 0.0,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option("--as", metavar="PRINCIPAL", help="See only what this principal may see."),
+    ] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
+    generation: Annotated[
+        str | None, typer.Option("--generation", help="Another than the served one.")
+    ] = None,
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Assemble a context for a query within a budget, of verbatim pieces, as the release says."""
+    from tessera.cli import context as command
+
+    flags = servers(None, redis, data_dir)
+    asked = (query, budget, k, floor)
+    command.run(flags, config, asked, principal or [], source, generation, as_json=as_json)
+
+
+@app.command(epilog="Example: tessera ground quotes.json")
+def ground(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Quotes, JSON; - reads standard input.")],
+    principal: Annotated[
+        list[str] | None,
+        typer.Option("--as", metavar="PRINCIPAL", help="See only what this principal may see."),
+    ] = None,
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Check quotes, verbatim, against the chunks they are cited from: supported, stale or absent."""
+    from tessera.cli import ground as command
+
+    command.run(servers(None, redis, data_dir), config, file, principal or [], as_json=as_json)
+
+
 @app.command(epilog="Example: tessera chunk README.md --policy paragraph")
 def chunk(
     file: Annotated[Path, typer.Argument(help="The file to cut.")],

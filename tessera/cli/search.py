@@ -17,6 +17,7 @@ from tessera.errors import SettingsError
 from tessera.search import Answer, Hit, Searcher
 from tessera.settings import Settings, load_settings
 from tessera.shards.status import read_status
+from tessera.store.base import ShardStore
 
 EVERYONE = "*"
 SHOWN_LINES = 6
@@ -38,15 +39,20 @@ def run(
     as_json: bool,
 ) -> None:
     """Search and print the hits, best first. Without principals the caller is the operator."""
-    if not all(map(str.strip, principals)):
-        raise SettingsError("--as: a principal is not empty: leave --as out to search as the operator")
+    seen_as = principals_of(principals)
     settings = load_settings(flags, config=config, require=("redis",))
-    seen_as = frozenset({EVERYONE, *principals}) if principals else None
     answer = asyncio.run(_search(settings, query, k, seen_as, source, generation))
     if as_json:
         print_json(answer.to_value())
     else:
         show(answer, console())
+
+
+def principals_of(given: Sequence[str]) -> frozenset[str] | None:
+    """The principals of ``--as``, everyone's among them; None, the operator, where none is given."""
+    if not all(map(str.strip, given)):
+        raise SettingsError("--as: a principal is not empty: leave --as out to search as the operator")
+    return frozenset({EVERYONE, *given}) if given else None
 
 
 async def _search(
@@ -63,10 +69,16 @@ async def _search(
             answer = await searcher.search(query, k, principals, source, generation)
         finally:
             await searcher.close()
-        if source is not None and not answer.hits and source not in (await read_status(store)).sources:
-            hint = f"there is no source {source!r} in the index: `tessera status` lists those there are"
-            print(f"tessera: {printable(hint)}", file=sys.stderr)
+        if source is not None and not answer.hits:
+            await warn_of_unknown(source, store)
         return answer
+
+
+async def warn_of_unknown(source: str, store: ShardStore) -> None:
+    """Tell on standard error where the index has no such source."""
+    if source not in (await read_status(store)).sources:
+        hint = f"there is no source {source!r} in the index: `tessera status` lists those there are"
+        print(f"tessera: {printable(hint)}", file=sys.stderr)
 
 
 def show(answer: Answer, out: Console) -> None:
@@ -74,12 +86,17 @@ def show(answer: Answer, out: Console) -> None:
     for rank, hit in enumerate(answer.hits, start=1):
         _show_hit(rank, hit, out)
     count = counted(len(answer.hits), "hit") if answer.hits else "no hits"
-    as_of = " ".join(f"{shard}:{offset}" for shard, offset in sorted(answer.as_of.items()) if offset >= 0)
     line = f"{count} in {answer.took_ms:.1f} ms · release {answer.release} · generation {answer.generation}"
     out.print(Text(line, style="dim"))
+    show_as_of(answer.as_of, answer.stale_s, out)
+
+
+def show_as_of(offsets: Mapping[str, int], stale_s: float | None, out: Console) -> None:
+    """Print as of which offsets an answer is, and where it is stale, that it is."""
+    as_of = " ".join(f"{shard}:{offset}" for shard, offset in sorted(offsets.items()) if offset >= 0)
     out.print(Text(f"as of {as_of or 'an empty index'}", style="dim"))
-    if answer.stale_s is not None:
-        out.print(Text(f"the release could not be read for {answer.stale_s:.1f} s", style="yellow"))
+    if stale_s is not None:
+        out.print(Text(f"the release could not be read for {stale_s:.1f} s", style="yellow"))
 
 
 def _show_hit(rank: int, hit: Hit, out: Console) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import orjson
@@ -11,30 +11,21 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tessera.documents.record import DocumentRecord
-from tessera.documents.text import block_ids, decompress
 from tessera.errors import QueryError, StaleSnapshotError
-from tessera.events.change import document_key
-from tessera.events.topics import CHANGE_TOPICS, partition_of
-from tessera.http.access import EVERYONE, Principals
+from tessera.http.access import Principals
 from tessera.http.failures import RefusedError
 from tessera.http.schema import DocumentBody, HitBody, errors
 from tessera.http.services import Serving
 from tessera.ingestion import lf_lines, uncovered_ranges
 from tessera.search import Hit, Searcher
-from tessera.store.base import ShardId, ShardStore
+from tessera.search.part import is_visible
+from tessera.search.stored import document_text, stored_document
 
 router = APIRouter(tags=["documents"])
 
 CHUNKS_PATH = "/api/chunks/"
 ATTEMPTS = 5
 """Record, chunks and text are read one after the other; a document that changes meanwhile is read again."""
-
-
-class Stored(NamedTuple):
-    """A document's record and the shard that holds it."""
-
-    shard: ShardId
-    record: DocumentRecord
 
 
 @router.get(CHUNKS_PATH + "{uid:path}", response_model=HitBody, responses=errors(401, 403, 404, 422, 503))
@@ -76,12 +67,12 @@ def _as_sent(request: Request, uid: str) -> str:
 async def document(source: str, doc_id: str, services: Serving, principals: Principals) -> Response:
     """A document with its chunks in the serving generation, and the ranges that no chunk holds."""
     for _ in range(ATTEMPTS):
-        stored = await _stored(services.store, source, doc_id)
-        if stored is None or not _visible(stored.record, principals):
+        stored = await stored_document(services.store, source, doc_id)
+        if stored is None or stored.record.deleted or not is_visible(stored.record.access, principals):
             raise RefusedError(404, "not_found", "there is no such document, or you may not see it")
         hits = await services.searcher.document_chunks(source, doc_id, principals) or []
         if all(_is_of(hit, stored.record) for hit in hits):
-            text = await _text(services.store, stored)
+            text = await document_text(services.store, stored)
             if text is not None:
                 return _answer(source, doc_id, stored.record, text, hits)
     raise StaleSnapshotError(f"{source}/{doc_id} changes faster than it can be read: ask again")
@@ -89,36 +80,6 @@ async def document(source: str, doc_id: str, services: Serving, principals: Prin
 
 def _is_of(hit: Hit, record: DocumentRecord) -> bool:
     return (hit.revision, hit.content_digest) == (record.revision, record.content_digest)
-
-
-async def _stored(store: ShardStore, source: str, doc_id: str) -> Stored | None:
-    """The document, where it is held and not deleted."""
-    key = document_key(source, doc_id)
-    topics = await store.topics()
-    for topic in CHANGE_TOPICS:
-        if topic not in topics:
-            continue
-        shard = ShardId(topic, partition_of(key.encode(), topics[topic]))
-        [encoded] = await store.documents(shard, [key])
-        if encoded is not None:
-            record = DocumentRecord.decode(encoded, key)
-            return None if record.deleted else Stored(shard, record)
-    return None
-
-
-def _visible(record: DocumentRecord, principals: frozenset[str] | None) -> bool:
-    return principals is None or EVERYONE in record.access or not principals.isdisjoint(record.access)
-
-
-async def _text(store: ShardStore, stored: Stored) -> str | None:
-    """The document's text; None where a block went meanwhile."""
-    ids = block_ids(stored.record.text_id, stored.record.size_bytes) if stored.record.text_id else []
-    pieces = []
-    for blob_id, blob in zip(ids, await store.blobs(stored.shard, ids), strict=True):
-        if blob is None:
-            return None
-        pieces.append(decompress(blob, blob_id))
-    return b"".join(pieces).decode()
 
 
 def _answer(source: str, doc_id: str, record: DocumentRecord, text: str, hits: list[Hit]) -> Response:

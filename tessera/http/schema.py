@@ -6,6 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tessera.assembly.grounding import Reason, Verdict
+from tessera.errors import QueryError
+from tessera.search.grounding import MAX_QUOTE_CHARACTERS, MAX_QUOTES, Quote, parsed_uid
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -41,6 +45,105 @@ class AnswerBody(_Body):
     as_of: dict[str, int] = Field(description="last applied offset by <topic>/<partition>; -1: none")
     took_ms: float
     hits: list[HitBody]
+    stale_s: float | None = Field(
+        None, description="only where the release cannot be read just now: since when, in seconds"
+    )
+
+
+class PieceBody(_Body):
+    """A part of a context: ``text`` is the source's, verbatim, code points ``start`` to before ``end``."""
+
+    source: str
+    doc_id: str
+    revision: int
+    content_digest: str
+    start: int = Field(description="code points, half-open")
+    end: int = Field(description="code points, half-open")
+    start_line: int = Field(description="1-based, inclusive")
+    end_line: int = Field(description="1-based, inclusive")
+    headings: list[str] = Field(description="above its beginning, outermost first")
+    text: str
+    uids: list[str] = Field(description="the chunks it was taken from, best first")
+    score: float = Field(description="of the best of them")
+
+
+class ContextBody(_Body):
+    """Pieces in the order of reading, disjoint in each document, and what they were assembled by."""
+
+    release: str
+    generation: str
+    assembly: str = Field(description="the release's, <name>@<revision>")
+    as_of: dict[str, int] = Field(description="last applied offset by <topic>/<partition>; -1: none")
+    took_ms: float
+    budget: int = Field(description="tokens (words@1)")
+    used: int = Field(description="tokens (words@1) of all pieces")
+    utilization: float = Field(description="used / budget")
+    hits: int = Field(description="how many were looked at")
+    evidence: bool = Field(description="false: no hit reached the floor")
+    pieces: list[PieceBody]
+    left_out: list[str] = Field(description="uids of hits of which nothing went in, best first")
+    stale_s: float | None = Field(
+        None, description="only where the release cannot be read just now: since when, in seconds"
+    )
+
+
+class QuoteRequest(_Body):
+    """A quote and the chunk it is cited from; what a hit or a piece says beside may come along."""
+
+    uid: str = Field(max_length=10_000, description="the chunk's")
+    quote: str = Field(min_length=1, max_length=MAX_QUOTE_CHARACTERS, description="verbatim")
+    revision: int | None = Field(None, description="must be the uid's")
+    content_digest: str | None = Field(
+        None, max_length=100, description="of the document, as it was answered"
+    )
+    score: float | None = Field(None, description="the hit's, as it was answered", allow_inf_nan=False)
+
+
+class GroundRequest(_Body):
+    """Quotes to be checked. With a ``floor``, a quote is evidence only if its score reaches it."""
+
+    quotes: list[QuoteRequest] = Field(min_length=1, max_length=MAX_QUOTES)
+    floor: float | None = Field(None, ge=0, allow_inf_nan=False)
+    generation: str | None = Field(None, max_length=100, description="another than the served one")
+
+    def to_quotes(self) -> list[Quote]:
+        """The quotes; QueryError where a revision is not its uid's."""
+        quotes = []
+        for number, each in enumerate(self.quotes):
+            uid = parsed_uid(each.uid)
+            if uid is not None and each.revision not in (None, uid.revision):
+                raise QueryError(f"quote {number}: its revision is not that of its uid: leave it out")
+            quotes.append(Quote(each.uid, each.quote, each.content_digest, each.score))
+        return quotes
+
+
+class GroundedBody(_Body):
+    """What has become of a quote."""
+
+    uid: str
+    verdict: Verdict
+    reason: Reason = Field(
+        description="held; stale: changed, deleted, generation (cut by another policy now); absent: "
+        "not_in_chunk, unknown (or not for this caller)"
+    )
+    revision: int | None = Field(description="the document's now")
+    content_digest: str | None = Field(description="the document's now")
+    stands: bool | None = Field(description="whether the text holds it now; null: not looked for")
+    start: int | None = Field(description="of the quote now: code points, half-open")
+    end: int | None = Field(description="code points, half-open")
+    start_line: int | None = Field(description="1-based, inclusive")
+    end_line: int | None = Field(description="1-based, inclusive")
+
+
+class GroundingBody(_Body):
+    """All quotes in order, and whether there is evidence: a supported quote that reaches the floor."""
+
+    release: str
+    generation: str
+    as_of: dict[str, int] = Field(description="last applied offset by <topic>/<partition>; -1: none")
+    took_ms: float
+    evidence: bool
+    quotes: list[GroundedBody]
     stale_s: float | None = Field(
         None, description="only where the release cannot be read just now: since when, in seconds"
     )

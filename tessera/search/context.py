@@ -7,18 +7,25 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tessera.assembly.assemble import Others, assemble
 from tessera.assembly.assembly import Assembly
 from tessera.assembly.passage import Passage, Piece
+from tessera.documents.record import Gap
 from tessera.errors import QueryError
+from tessera.events.topics import LOGS
+from tessera.index.segment import DocumentEntry
 from tessera.policies.words import word_starts
 from tessera.search.answer import Hit, hit_of
+from tessera.search.leads import leads_of
+from tessera.search.lines import line_within
 from tessera.search.snapshot import Found, Snapshot
 from tessera.search.texts import Stretch, TextReader
+from tessera.store.base import ShardId
 
 MAX_BUDGET: Final = 100_000
 """Tokens of a context. More than any reader takes; without a bound one request could ask for the corpus."""
@@ -138,11 +145,31 @@ async def context_of(
     Raises :class:`~tessera.errors.StaleSnapshotError` where a text is gone: find again in a newer snapshot.
     """
     found = [each for each in found if each.score >= asked.floor]
-    read = await texts.texts(found)
-    hits = [hit_of(each, text, policy_id) for each, text in zip(found, read, strict=True)]
-    blanks = await _blanks(found, texts)
-    others = _others(hits, snapshot) if assembly.name == "sentences" else None
-    return await asyncio.to_thread(_assembled, asked.budget, assembly, hits, blanks, others)
+    leads = leads_of(found, snapshot) if assembly.parents else {}
+    seen = {each.place for each in found}
+    more = {each.place: each for each in chain.from_iterable(leads.values()) if each.place not in seen}
+    held = [*found, *more.values()]
+    read = await texts.texts(held)
+    hits = [hit_of(each, text, policy_id) for each, text in zip(held, read, strict=True)]
+    blanks = await _blanks(held, texts)
+    others = _others(hits, snapshot) if assembly.name == "sentences" else {}
+    numbers = {each.place: number for number, each in enumerate(held)}
+    leading = {number: [numbers[lead.place] for lead in found] for number, found in leads.items()}
+    material = _Material(hits, len(found), blanks, others, leading)
+    return await asyncio.to_thread(_assembled, asked.budget, assembly, material)
+
+
+class _Material(NamedTuple):
+    """The first ``found`` hits are those that were found, best first; the rest are what leads their sections.
+
+    ``blanks`` and ``leads`` are by the hits' numbers, the leads themselves numbers too.
+    """
+
+    hits: Sequence[Hit]
+    found: int
+    blanks: Mapping[int, str]
+    others: Others
+    leads: Mapping[int, Sequence[int]]
 
 
 def tokens(text: str) -> int:
@@ -150,40 +177,76 @@ def tokens(text: str) -> int:
     return len(word_starts(text))
 
 
-def _assembled(
-    budget: int, assembly: Assembly, hits: Sequence[Hit], blanks: Mapping[int, str], others: Others | None
-) -> Assembled:
+def _assembled(budget: int, assembly: Assembly, material: _Material) -> Assembled:
     passages = [
-        Passage(_key(hit), hit.uid, hit.start, hit.end, hit.score, hit.text, blanks.get(number, ""))
-        for number, hit in enumerate(hits)
+        Passage(_key(hit), hit.uid, hit.start, hit.end, hit.score, hit.text, material.blanks.get(number, ""))
+        for number, hit in enumerate(material.hits)
     ]
-    context = assemble(assembly, passages, budget, tokens, others)
-    by_uid = {hit.uid: hit for hit in hits}
+    leads = {
+        passages[number].uid: [passages[lead] for lead in leading]
+        for number, leading in material.leads.items()
+    }
+    found = passages[: material.found]
+    context = assemble(assembly, found, budget, tokens, material.others, leads)
+    by_uid = {hit.uid: hit for hit in material.hits}
     pieces = tuple(_placed(piece, [by_uid[uid] for uid in piece.uids]) for piece in context.pieces)
-    return Assembled(pieces, budget, context.used, len(hits), context.left_out)
+    return Assembled(pieces, budget, context.used, material.found, context.left_out)
 
 
 async def _blanks(found: Sequence[Found], texts: TextReader) -> dict[int, str]:
     """The blank space between chunks that are neighbours in their document, by the number of the first.
 
-    Chunks with something between them are no neighbours, nor are those too far apart.
+    Chunks with something between them are no neighbours, nor are those too far apart, nor those of a log
+    between which lines are missing.
     """
-    between = {
-        first: Stretch(
+    pairs = [
+        (first, before, after)
+        for first, before, after in _pairs(found)
+        if 0 < after["start_byte"] - before["end_byte"] <= MAX_BLANK_BYTES
+    ]
+    stretches = [
+        Stretch(
             found[first].shard,
             found[first].document,
             before["end_byte"],
             after["start_byte"],
             after["start"] - before["end"],
         )
-        for first, before, after in _gaps(found)
-        if 0 < after["start_byte"] - before["end_byte"] <= MAX_BLANK_BYTES
-    }
-    read = await texts.stretches(list(between.values()))
-    return {first: text for first, text in zip(between, read, strict=True) if not text.strip(" \t\r\n")}
+        for first, before, after in pairs
+    ]
+    blanks, logs = {}, []
+    for (first, before, after), text in zip(pairs, await texts.stretches(stretches), strict=True):
+        if not text.strip(" \t\r\n"):
+            blanks[first] = text
+            if found[first].shard.topic == LOGS and text.count("\n") > 1:
+                logs.append((first, before["end_line"], after["start_line"]))
+    for first in await _over_missing_lines(found, logs, texts):
+        del blanks[first]
+    return blanks
 
 
-def _gaps(found: Sequence[Found]) -> Iterable[tuple[int, Mapping[str, int], Mapping[str, int]]]:
+async def _over_missing_lines(
+    found: Sequence[Found], logs: Sequence[tuple[int, int, int]], texts: TextReader
+) -> list[int]:
+    """Those of the chunks, by number, last line and the next one's first, between which lines are missing.
+
+    A log's missing lines stand as empty ones: a piece over them would pass for all there was.
+    """
+    by_shard: dict[ShardId, dict[str, DocumentEntry]] = defaultdict(dict)
+    for first, *_ in logs:
+        by_shard[found[first].shard][found[first].document.key] = found[first].document
+    gaps: dict[str, tuple[Gap, ...] | None] = {}
+    for shard, documents in by_shard.items():
+        gaps |= await texts.missing_lines(shard, list(documents.values()))
+    over = []
+    for first, last_line, next_line in logs:
+        known = gaps[found[first].document.key]
+        if known is None or any(last_line < lines[0] and lines[1] < next_line for lines in known):
+            over.append(first)
+    return over
+
+
+def _pairs(found: Sequence[Found]) -> Iterable[tuple[int, Mapping[str, int], Mapping[str, int]]]:
     """Per document, in its order: number and columns of the chunk that reaches furthest, and the next's."""
     documents: dict[str, list[tuple[int, dict[str, int]]]] = defaultdict(list)
     for number, each in enumerate(found):
@@ -225,8 +288,8 @@ def _placed(piece: Piece, hits: Sequence[Hit]) -> ContextPiece:
         content_digest=first.content_digest,
         start=piece.start,
         end=piece.end,
-        start_line=_line(first, piece.start),
-        end_line=_line(_holder(hits, piece.end - 1), piece.end - 1),
+        start_line=line_within(first, piece.start),
+        end_line=line_within(_holder(hits, piece.end - 1), piece.end - 1),
         headings=first.headings,
         text=piece.text,
         uids=piece.uids,
@@ -237,16 +300,6 @@ def _placed(piece: Piece, hits: Sequence[Hit]) -> ContextPiece:
 def _holder(hits: Sequence[Hit], offset: int) -> Hit:
     """The hit that holds the code point at ``offset``; of several, the one that begins last."""
     return max((hit for hit in hits if hit.start <= offset < hit.end), key=lambda hit: hit.start)
-
-
-def _line(hit: Hit, offset: int) -> int:
-    """The line of the code point at ``offset``, which the hit holds.
-
-    Lines end at CR only in a source without an LF: then a chunk of several lines has none.
-    """
-    if hit.start_line == hit.end_line:
-        return hit.start_line
-    return hit.start_line + hit.text[: offset - hit.start].count("\n" if "\n" in hit.text else "\r")
 
 
 def _key(hit: Hit) -> str:

@@ -16,6 +16,15 @@ from tessera.search.answer import Answer, Hit, SearchStats, hit_of
 from tessera.search.context import Asked, Assembled, ContextAnswer, context_of
 from tessera.search.control import POINTER_STALENESS_S, Control, served_generation, written_generation
 from tessera.search.follower import Follower, candidate
+from tessera.search.grounding import (
+    Grounded,
+    GroundingAnswer,
+    Quote,
+    Sources,
+    check_quotes,
+    ground,
+    reached,
+)
 from tessera.search.heads import Heads, HeadsReader
 from tessera.search.lease import Lease, Lessee
 from tessera.search.pin import Pin, require_answers, require_whole
@@ -59,6 +68,7 @@ class Searcher:
         reader: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._store = store
         self._texts = TextReader(store, text_cache_bytes)
         self._control = Control(store, staleness_s=pointer_staleness_s, clock=clock)
         self._heads = HeadsReader(store)
@@ -131,6 +141,35 @@ class Searcher:
             stale_s=pin.stale_s,
         )
 
+    async def ground(
+        self,
+        quotes: Sequence[Quote],
+        floor: float | None = None,
+        principals: frozenset[str] | None = None,
+        generation: str | None = None,
+    ) -> GroundingAnswer:
+        """Whether quotes stand in the chunks they are cited from, as what is served holds them now.
+
+        Raises as :meth:`search` does, and :class:`~tessera.errors.QueryError` for quotes out of bounds.
+        """
+        began = time.perf_counter()
+        check_quotes(quotes, floor)
+        sources = Sources(self._store, self._control, self._texts)
+
+        async def work(_: Release, view: GenerationView, snapshot: Snapshot) -> list[Grounded]:
+            return await ground(quotes, snapshot, view.policy_id, principals, sources)
+
+        pin, snapshot, grounded = await self._read(work, generation)
+        return GroundingAnswer(
+            release=pin.release.release,
+            generation=pin.generation,
+            as_of=snapshot.as_of,
+            took_ms=(time.perf_counter() - began) * 1000,
+            quotes=grounded,
+            evidence=reached(grounded, quotes, floor),
+            stale_s=pin.stale_s,
+        )
+
     async def found_in(
         self,
         generation: str,
@@ -164,12 +203,8 @@ class Searcher:
         def find(_: Release, view: GenerationView, snapshot: Snapshot) -> list[Found]:
             if view.policy_id != wanted.policy_id:
                 return []
-            document = snapshot.document(wanted.source, wanted.doc_id, principals)
-            return [
-                found
-                for found in document
-                if found.document.revision == wanted.revision and found.ordinal == wanted.ordinal
-            ]
+            found = snapshot.chunk(wanted.source, wanted.doc_id, wanted.ordinal, principals)
+            return [found] if found and found.document.revision == wanted.revision else []
 
         *_, hits = await self._hits(find)
         return hits[0] if hits else None

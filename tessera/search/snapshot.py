@@ -17,6 +17,7 @@ from tessera.search.scoring import weigh
 from tessera.store.base import ShardId
 
 _ORDINAL = COLUMNS.index("ordinal")
+_HEADING = COLUMNS.index("heading")
 _SPAN = [COLUMNS.index("start"), COLUMNS.index("end")]
 
 
@@ -46,6 +47,16 @@ class Found(NamedTuple):
         """Sorts hits: falling score, then (source, doc_id, ordinal)."""
         entry = self.document
         return -self.score, entry.source, entry.doc_id, self.ordinal
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The document's key and the chunk's number in it: which chunk it is, in whatever part."""
+        return self.document.key, self.ordinal
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The headings above the chunk, outermost first."""
+        return self.part.segment.headings[int(self.part.segment.columns[self.chunk, _HEADING])]
 
     @property
     def shard(self) -> ShardId:
@@ -118,6 +129,18 @@ class Snapshot:
             if row is not None and is_visible(part.segment.documents[row].access, principals):
                 found += [Found(0.0, part, chunk) for chunk in part.live_chunks_of(row)]
         return sorted(found, key=lambda hit: hit.rank)
+
+    def chunk(
+        self, source: str, doc_id: str, ordinal: int, principals: frozenset[str] | None
+    ) -> Found | None:
+        """The document's live chunk of this number; None where there is none or it is not visible."""
+        for part in self.parts:
+            row = part.segment.document_row(source, doc_id)
+            if row is not None and is_visible(part.segment.documents[row].access, principals):
+                chunks = part.live_chunks_of(row)
+                for place in np.flatnonzero(part.segment.columns[chunks, _ORDINAL] == ordinal):
+                    return Found(0.0, part, chunks[place])
+        return None
 
     def spans(self, source: str, doc_id: str) -> I64:
         """Start and end of the document's live chunks, a row each, in no order."""

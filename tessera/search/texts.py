@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tessera.documents.record import DocumentRecord, Gap
 from tessera.documents.text import BLOCK_BYTES, block_ids, decompress
 from tessera.errors import CorruptionError, StaleSnapshotError
 from tessera.index.segment import DocumentEntry
@@ -79,6 +80,21 @@ class TextReader:
         blobs = [(each, each.blobs) for each in stretches]
         blocks = await self._read({(each.shard, blob): None for each, ids in blobs for blob in ids})
         return [each.text([blocks[each.shard, blob] for blob in ids]) for each, ids in blobs]
+
+    async def missing_lines(
+        self, shard: ShardId, documents: Sequence[DocumentEntry]
+    ) -> dict[str, tuple[Gap, ...] | None]:
+        """The missing lines of a snapshot's logs by key, up to the lines that the snapshot holds.
+
+        None where the log has another revision by now: filling a gap makes one.
+        """
+        found = await self._store.documents(shard, [entry.key for entry in documents])
+        gaps: dict[str, tuple[Gap, ...] | None] = {}
+        for entry, encoded in zip(documents, found, strict=True):
+            record = DocumentRecord.decode(encoded, entry.key) if encoded is not None else None
+            is_same = record is not None and not record.deleted and record.revision == entry.revision
+            gaps[entry.key] = record.gaps if record is not None and is_same else None
+        return gaps
 
     async def _read(self, keys: Iterable[BlockKey]) -> dict[BlockKey, bytes]:
         blocks: dict[BlockKey, bytes] = {}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.assembly.assemble import assemble
-from tessera.assembly.assembly import ASSEMBLIES, JOINED, SENTENCES, Assembly, assembly_named
+from tessera.assembly.assembly import ASSEMBLIES, JOINED, SECTIONS, SENTENCES, Assembly, assembly_named
 from tessera.assembly.passage import Context, Passage
 from tessera.errors import CorruptionError, SettingsError
 from tessera.policies import ChunkPolicy, TextPolicy, token_windows
@@ -108,6 +108,48 @@ def test_only_so_many_hits_are_looked_at() -> None:
     assert texts(assemble(replace(JOINED, hits=2), found, 100, words)) == ["W0.", "W1."]
 
 
+def sections(*leads: Passage, of: list[Passage]) -> dict[str, list[Passage]]:
+    return {hit.uid: list(leads) for hit in of}
+
+
+def test_what_leads_a_section_is_added_where_two_pieces_come_from_it_and_it_fits() -> None:
+    inner, outer = passage(10, "# Inner lead", 0.0), passage(0, "# Out", 0.0)
+    two = [passage(90, "Last one.", 3.0), passage(60, "First.", 1.0)]
+    both = sections(inner, outer, of=two)
+    assert texts(assemble(SECTIONS, two, 9, words, leads=both)) == [
+        "# Out",
+        "# Inner lead",
+        "First.",
+        "Last one.",
+    ]
+    # The inner one goes first; the outer one still fits where that does not.
+    assert texts(assemble(SECTIONS, two, 5, words, leads=both)) == ["# Inner lead", "First.", "Last one."]
+    assert texts(assemble(SECTIONS, two, 4, words, leads=both)) == ["# Out", "First.", "Last one."]
+    assert texts(assemble(SECTIONS, two, 3, words, leads=both)) == ["First.", "Last one."]
+    assert texts(assemble(SECTIONS, two[:1], 9, words, leads=both)) == ["Last one."]
+    assert texts(assemble(JOINED, two, 9, words, leads=both)) == ["First.", "Last one."]
+    added = assemble(SECTIONS, two, 9, words, leads=both).pieces[0]
+    assert (added.uids, added.score) == (("h/a:0",), 0.0)
+
+
+def test_chunks_that_join_are_one_piece_of_their_section_and_a_lead_joins_what_it_touches() -> None:
+    lead = passage(0, "# Lead", 0.0, after="\n\n")
+    near = [passage(8, "One.", 3.0, after=" "), passage(13, "Two.", 2.0)]
+    assert texts(assemble(SECTIONS, near, 9, words, leads=sections(lead, of=near))) == ["One. Two."]
+    far = [*near, passage(60, "Far.", 1.0)]
+    context = assemble(SECTIONS, far, 9, words, leads=sections(lead, of=far))
+    assert texts(context) == ["# Lead\n\nOne. Two.", "Far."]
+    assert (context.used, context.pieces[0].score, context.left_out) == (4, 3.0, ())
+
+
+def test_a_lead_that_was_left_out_as_a_hit_may_still_lead() -> None:
+    big, lead = passage(200, "a b c d e f g h", 1.5), passage(0, "Lead.", 1.0)
+    found = [passage(60, "One.", 3.0), passage(90, "Two.", 2.0), big, lead]
+    context = assemble(SECTIONS, found, 5, words, leads=sections(lead, of=found))
+    assert texts(context) == ["Lead.", "One.", "Two."]
+    assert context.left_out == ("h/a:200",)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     policy=st.sampled_from(sorted(POLICIES)),
@@ -156,19 +198,22 @@ def test_an_assembly_keeps_its_values_in_a_release(name: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"name": "other"}, "'other' revision 1 is not known .* joined revision 1, sentences revision 1"),
+        ({"name": "other"}, "'other' revision 1 is not known .* joined revision 1, sections revision 1"),
         ({"revision": 2}, "'joined' revision 2 is not known"),
         ({"hits": 0}, "hits=0"),
         ({"floor": 0.5}, "floor=0.5, ceiling=0.0"),
         ({"ceiling": 1.5}, "ceiling=1.5"),
         ({"floor": float("nan")}, "floor=nan"),
         ({"order": "size"}, "no order 'size'"),
+        ({"parents": -1}, "parents >= 0"),
     ],
 )
 def test_an_assembly_this_build_does_not_know_is_refused(changed: dict[str, object], message: str) -> None:
     with pytest.raises(CorruptionError, match=message):
         Assembly.from_value({**JOINED.to_value(), **changed})
-    with pytest.raises(SettingsError, match="there is no assembly 'other'; there are joined, sentences"):
+    with pytest.raises(
+        SettingsError, match="there is no assembly 'other'; there are joined, sections, sentences"
+    ):
         assembly_named("other")
 
 

@@ -102,6 +102,43 @@ def test_from_creation_to_contraction(tmp_path: Path) -> None:
         }
         status = up.json("status")[0]
         assert (status["release"], status["totals"]["lag"]) == ("r3", 0)
+        cite_what_is_assembled(up, tmp_path, (notes / "a.md").read_text())
+        status = up.json("status")[0]
+        assert (status["release"], status["assembly"]) == ("r4", "sentences@1")
+        assert "assembly sentences@1 becomes joined@1" in told(up, "rollback")
+
+
+def cite_what_is_assembled(up: Up, folder: Path, text: str) -> None:
+    """The assembly becomes a release of its own, and its quotes are checked."""
+    assert up.json("context", "numbat", "--budget", "100")[0]["assembly"] == "joined@1"
+    changed = told(up, "cutover", "g2", "--assembly", "sentences")
+    assert "assembly joined@1 becomes sentences@1" in changed
+    assert "done: release r4 serves g2, read back" in changed
+    assert (
+        "no assembly 'best'; there are joined, sections, sentences"
+        in up.tessera("generation", "cutover", "g2", "--assembly", "best").stderr
+    )
+    assert "contexts by sentences@1" in told(up, "show", "g2")
+    [context] = up.json("context", "what does a numbat eat", "--budget", "40", "--source", "notes")
+    assert (context["release"], context["assembly"]) == ("r4", "sentences@1")
+    [piece] = context["pieces"]
+    assert piece["text"] == text[piece["start"] : piece["end"]]
+    assert "1 of 1 token (100%)" in up.tessera("context", "numbat", "--budget", "1").stdout
+    quote = {name: piece[name] for name in ("revision", "content_digest", "score")}
+    quotes = [{"uid": piece["uids"][0], "quote": "nothing but ants", **quote}]
+    (folder / "quotes.json").write_text(json.dumps({"quotes": quotes}))
+    [grounded] = up.json("ground", str(folder / "quotes.json"))
+    assert (grounded["evidence"], grounded["quotes"][0]["verdict"]) == (True, "supported")
+    for name, content, words in [
+        ("over.json", {"quotes": quotes, "floor": 1000}, "no evidence: 1 of 1 quote supported"),
+        ("none.json", {"quotes": [{**quotes[0], "quote": "everything"}]}, "absent    notes/a.md@"),
+    ]:
+        (folder / name).write_text(json.dumps(content))
+        failed = up.tessera("ground", str(folder / name))
+        assert failed.returncode == 1
+        assert words in failed.stdout
+    (folder / "bad.json").write_text("{}")
+    assert "bad.json: quotes: Field required" in up.tessera("ground", str(folder / "bad.json")).stderr
 
 
 def test_a_rebuild_reads_everything_again_from_the_log(tmp_path: Path) -> None:

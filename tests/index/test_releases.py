@@ -41,7 +41,7 @@ def test_a_release_carries_its_assembly(assembly: Assembly) -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{"revision": 2}, {"name": "best"}, {"hits": 10**9}, {"floor": 2.0}, {"order": "any"}, {"parents": 1}],
+    [{"revision": 2}, {"name": "best"}, {"hits": 10**9}, {"floor": 2.0}, {"order": "any"}, {"children": 1}],
 )
 def test_an_assembly_that_this_build_does_not_know_is_refused(changed: dict[str, object]) -> None:
     value = {**RELEASE, "assembly": SENTENCES.to_value() | changed}

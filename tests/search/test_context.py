@@ -56,7 +56,25 @@ def model(
         assert blank is not None
         passages.append(Passage(key, f"{key}#{hit.ordinal}", start, end, hit.score, hit.text, blank[0]))
     passages = [each for each in passages if each.score >= floor]
-    return assemble(assembly, passages, budget, words, spans)
+    leads = {each.uid: [lead_of(each, documents)] for each in passages}
+    return assemble(assembly, passages, budget, words, spans, leads)
+
+
+def lead_of(hit: Passage, documents: Sequence[Document]) -> Passage:
+    """The first chunk of the hit's part: three chunks are one."""
+    [document] = [each for each in documents if each.key == hit.key]
+    number = int(hit.uid.partition("#")[2]) // 3 * 3
+    chunk = chunks_of(document.paragraphs)[number]
+    after = "\n\n" if chunk.end < len(document.text) else ""
+    return Passage(
+        hit.key,
+        f"{hit.key}#{number}",
+        chunk.start,
+        chunk.end,
+        0.0,
+        document.text[chunk.start : chunk.end],
+        after,
+    )
 
 
 def short(uid: str) -> str:
