@@ -26,7 +26,8 @@ class IndexedState:
     """What one generation holds of a document.
 
     ``resume`` (logs only) is where cutting goes on when the log grows, with ``resume_byte`` as the byte
-    position of its start; ``uncovered_settled`` counts uncovered ranges before it.
+    position of its start; ``uncovered_settled`` counts uncovered ranges before it. Lines and bytes are those
+    of the same ranges; a log's missing line counts as a line of no bytes.
     """
 
     chunks: int = 0
@@ -34,6 +35,22 @@ class IndexedState:
     uncovered_settled: int = 0
     resume: Any = None
     resume_byte: int = 0
+    uncovered_lines: int = 0
+    uncovered_lines_settled: int = 0
+    uncovered_bytes: int = 0
+    uncovered_bytes_settled: int = 0
+
+    def to_value(self) -> list[Any]:
+        """The fields in their order. Records written before lines and bytes were counted end with the fifth;
+        so does one that leaves nothing uncovered."""
+        measured = [
+            self.uncovered_lines,
+            self.uncovered_lines_settled,
+            self.uncovered_bytes,
+            self.uncovered_bytes_settled,
+        ]
+        first = [self.chunks, self.uncovered, self.uncovered_settled, self.resume, self.resume_byte]
+        return first + measured if any(measured) else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +139,7 @@ def order_digest(content_digest: str, media_type: str, access: tuple[str, ...]) 
 def _fields(record: DocumentRecord) -> dict[str, Any]:
     names = DocumentRecord.__dataclass_fields__
     fields = {name: getattr(record, name) for name in names if name != "indexed"}
-    fields["indexed"] = {
-        generation: [s.chunks, s.uncovered, s.uncovered_settled, s.resume, s.resume_byte]
-        for generation, s in record.indexed.items()
-    }
+    fields["indexed"] = {generation: state.to_value() for generation, state in record.indexed.items()}
     return fields
 
 

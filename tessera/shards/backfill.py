@@ -23,6 +23,7 @@ from tessera.index.codec import encode
 from tessera.index.segment import ChunkEntry, DocumentEntry, segment_blob
 from tessera.limits import Limits
 from tessera.shards.building import LiveGeneration, document_entry
+from tessera.shards.counting import indexed_counts
 from tessera.shards.cutting import cut_document
 from tessera.shards.standings import moved
 from tessera.store.base import Head, SegmentMeta, ShardId, ShardStore, Standing
@@ -188,7 +189,7 @@ def _cut_slice(
         documents[draft.key] = written.encode()
         standing = moved(standing, generation.name, draft.key, record, written)
         pieces.append((document_entry(draft, record, head.seq + 1), cut.chunks))
-        for what, amount in (("chunks", cut.state.chunks), ("uncovered", cut.state.uncovered)):
+        for what, amount in indexed_counts(cut.state).items():
             name = f"{what}:{generation.name}:{draft.declaration.name}"
             counters[name] = counters.get(name, 0) + amount
     chunks = sum(len(cut) for _, cut in pieces)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tessera.documents.record import DocumentRecord, IndexedState
 from tessera.shards.standings import moved
-from tessera.store.base import NO_FINGERPRINT, Head, Standing
+from tessera.store.base import GENERATION_COUNTERS, NO_FINGERPRINT, Head, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def recount(head: Head, records: Mapping[str, DocumentRecord], counters: Mapping
 def _is_counted(counter: str, generations: Sequence[str]) -> bool:
     """Whether :func:`difference` moves this counter."""
     kind, _, rest = counter.partition(":")
-    if kind in ("chunks", "uncovered"):
+    if kind in GENERATION_COUNTERS:
         return rest.partition(":")[0] in generations
     return kind in ("documents", "tombstones", "parse_failures", "text_bytes") and bool(rest)
 
@@ -61,12 +61,11 @@ def difference(
         counts[f"text_bytes:{source}"] += sign * side.size_bytes
         for generation in generations:
             if generation in side.indexed:
-                _count_indexed(counts, source, generation, side.indexed[generation], sign)
+                for what, amount in indexed_counts(side.indexed[generation]).items():
+                    counts[f"{what}:{generation}:{source}"] += sign * amount
     return Counter({name: amount for name, amount in counts.items() if amount})
 
 
-def _count_indexed(
-    counts: Counter[str], source: str, generation: str, state: IndexedState, sign: int
-) -> None:
-    counts[f"chunks:{generation}:{source}"] += sign * state.chunks
-    counts[f"uncovered:{generation}:{source}"] += sign * state.uncovered
+def indexed_counts(state: IndexedState) -> dict[str, int]:
+    """What a document adds to its source's counters in one generation, by the name of the counter."""
+    return {name: getattr(state, name) for name in GENERATION_COUNTERS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tessera.documents.draft import Draft
 from tessera.documents.identity import document_stem
@@ -13,6 +14,23 @@ from tessera.documents.storage import HeldText
 from tessera.index.segment import ChunkEntry
 from tessera.ingestion import Chunk, Resume, lf_lines, uncovered_ranges
 from tessera.policies import ChunkPolicy
+
+
+class Uncovered(NamedTuple):
+    """What no chunk holds: ranges, their lines, and their bytes of UTF-8."""
+
+    ranges: int = 0
+    lines: int = 0
+    size_bytes: int = 0
+
+    def plus(self, other: Uncovered) -> Uncovered:
+        """Both together."""
+        return Uncovered(
+            self.ranges + other.ranges, self.lines + other.lines, self.size_bytes + other.size_bytes
+        )
+
+
+NOTHING = Uncovered()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +56,11 @@ def cut_document(
     """Cut a changed draft; ``state`` is what the generation held of it before, None for nothing. Pure."""
     assert draft.text is not None
     if draft.fresh or held is None or state is None or state.resume is None:
-        begin, begin_byte, settled, data = Resume.begin(), 0, 0, draft.text.data()
+        begin, begin_byte, settled, data = Resume.begin(), 0, NOTHING, draft.text.data()
     else:
-        begin, begin_byte, settled = (
-            Resume.from_json(state.resume),
-            state.resume_byte,
-            state.uncovered_settled,
+        begin, begin_byte = Resume.from_json(state.resume), state.resume_byte
+        settled = Uncovered(
+            state.uncovered_settled, state.uncovered_lines_settled, state.uncovered_bytes_settled
         )
         data = draft.text.data()[begin_byte - held.start_byte :]
     before = state.chunks if state is not None else 0
@@ -56,7 +73,7 @@ def cut_document(
 
 def cut_whole(doc_id: str, record: DocumentRecord, data: bytes, policy: ChunkPolicy) -> Cut:
     """Cut a held document anew from all its text: what a generation of this policy must hold of it. Pure."""
-    run = _Run(policy, document_stem(doc_id), record, Resume.begin(), 0, 0)
+    run = _Run(policy, document_stem(doc_id), record, Resume.begin(), 0, NOTHING)
     for region in regions(data, 1, record.gaps):
         run.cut(region)
     return Cut(run.chunks, run.state(), 0, 0)
@@ -76,13 +93,13 @@ class _Run:
         record: DocumentRecord,
         begin: Resume,
         begin_byte: int,
-        settled: int,
+        settled: Uncovered,
     ) -> None:
         self._policy, self._stem, self._media_type = policy, stem, record.media_type
         self._is_log = record.is_log
         self._base_byte = begin_byte
         self._begin, self._open, self._open_byte = begin, begin, begin_byte
-        self._settled, self._unsettled, self._settled_before_open = settled, 0, settled
+        self._settled, self._unsettled, self._settled_before_open = settled, NOTHING, settled
         self._end: Resume | None = None
         self.chunks: list[ChunkEntry] = []
 
@@ -94,9 +111,14 @@ class _Run:
         cut = self._policy.cut(text, self._stem, self._media_type, self._begin, is_log=self._is_log)
         self.chunks += entries(cut.chunks, text, self._begin, start_byte)
         lines = text if self._is_log else lf_lines(text)
-        uncovered = uncovered_ranges(lines, cut.chunks, self._begin)
-        self._unsettled = sum(1 for gap in uncovered if gap.start >= cut.open.start)
-        self._settled += len(uncovered) - self._unsettled
+        self._unsettled = NOTHING
+        for gap in uncovered_ranges(lines, cut.chunks, self._begin):
+            size_bytes = len(text[gap.start - self._begin.start : gap.end - self._begin.start].encode())
+            one = Uncovered(1, gap.end_line - gap.start_line + 1, size_bytes)
+            if gap.start >= cut.open.start:
+                self._unsettled = self._unsettled.plus(one)
+            else:
+                self._settled = self._settled.plus(one)
         self._end = cut.end
         if cut.chunks:
             self._open, self._settled_before_open = cut.open, self._settled
@@ -109,17 +131,22 @@ class _Run:
         self._begin = self._end.after_gap(
             self._end.start + missing, region.start_line, self._end.start_token, self._end.ordinal
         )
-        self._settled += self._unsettled + 1
-        self._unsettled = 0
+        self._settled = self._settled.plus(self._unsettled).plus(Uncovered(1, missing, 0))
+        self._unsettled = NOTHING
 
     def state(self) -> IndexedState:
         assert self._end is not None
+        uncovered, before_open = self._settled.plus(self._unsettled), self._settled_before_open
         return IndexedState(
             chunks=self._end.ordinal,
-            uncovered=self._settled + self._unsettled,
-            uncovered_settled=self._settled_before_open,
+            uncovered=uncovered.ranges,
+            uncovered_settled=before_open.ranges,
             resume=self._open.to_json() if self._is_log else None,
             resume_byte=self._open_byte if self._is_log else 0,
+            uncovered_lines=uncovered.lines,
+            uncovered_lines_settled=before_open.lines if self._is_log else 0,
+            uncovered_bytes=uncovered.size_bytes,
+            uncovered_bytes_settled=before_open.size_bytes if self._is_log else 0,
         )
 
 

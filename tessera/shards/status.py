@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tessera.shards.deadletters import all_shards
-from tessera.store.base import NO_OFFSET, Head, ShardId, ShardStore
+from tessera.store.base import GENERATION_COUNTERS, NO_OFFSET, Head, ShardId, ShardStore
 
 SOURCE_COUNTERS = ("documents", "tombstones", "parse_failures", "text_bytes")
-GENERATION_COUNTERS = ("chunks", "uncovered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """One source over all shards. ``chunks`` and ``uncovered`` ranges are by generation."""
+    """One source over all shards. Chunks, and ranges, lines and bytes that none holds, are by generation."""
 
     documents: int = 0
     tombstones: int = 0
@@ -43,6 +42,12 @@ class SourceStatus:
     text_bytes: int = 0
     chunks: Mapping[str, int] = field(default_factory=dict)
     uncovered: Mapping[str, int] = field(default_factory=dict)
+    uncovered_lines: Mapping[str, int] = field(default_factory=dict)
+    uncovered_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    def uncovered_ratio(self, generation: str) -> float:
+        """The share, 0 to 1, of the source's bytes that the generation leaves uncovered."""
+        return self.uncovered_bytes.get(generation, 0) / self.text_bytes if self.text_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)

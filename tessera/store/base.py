@@ -43,6 +43,10 @@ def segment_blob(generation: str, segment_id: str) -> str:
     return f"segment/{generation}/{segment_id}"
 
 
+GENERATION_COUNTERS = ("chunks", "uncovered", "uncovered_lines", "uncovered_bytes")
+"""What a shard counts by generation and source, as ``<what>:<generation>:<source>``; all of a generation's go
+with it when it is contracted."""
+
 NO_FINGERPRINT = "0" * 32
 """The fingerprint of no documents: an order-free sum modulo 2^128, as 32 hex digits."""
 

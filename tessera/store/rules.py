@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.errors import CorruptionError, FencedError, SequenceError, StagingError
-from tessera.store.base import NO_OFFSET, Commit, GenerationDelta, ShardId, Standing
+from tessera.store.base import (
+    GENERATION_COUNTERS,
+    NO_OFFSET,
+    Commit,
+    GenerationDelta,
+    ShardId,
+    Standing,
+)
 from tessera.store.keys import STAGING_S
 
 MAX_INTEGER = 2**53 - 1
@@ -40,9 +47,9 @@ def complete(live: Iterable[str]) -> dict[str, Standing]:
     return {name: Standing(complete=True) for name in live}
 
 
-def counters_of(generation: str) -> tuple[str, str]:
+def counters_of(generation: str) -> tuple[str, ...]:
     """What the names of a generation's counters begin with."""
-    return f"chunks:{generation}:", f"uncovered:{generation}:"
+    return tuple(f"{what}:{generation}:" for what in GENERATION_COUNTERS)
 
 
 def require_fence(floor: int) -> None:

@@ -194,6 +194,7 @@ def test_appends_in_any_order_and_overlap_leave_gaps_that_fill(lines, pieces, ba
     assert not covered & set(missing)
     assert {n for n, line in enumerate(held, 1) if line} <= covered
     assert record.indexed["g1"].uncovered == len(record.gaps)
+    assert (record.indexed["g1"].uncovered_lines, record.indexed["g1"].uncovered_bytes) == (len(missing), 0)
 
 
 @given(

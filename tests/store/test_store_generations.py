@@ -10,6 +10,7 @@ from backends import SHARD, Backend, RedisBackend
 
 from tessera.errors import FencedError, SequenceError
 from tessera.store.base import (
+    GENERATION_COUNTERS,
     Commit,
     GenerationDelta,
     Head,
@@ -42,7 +43,7 @@ async def filled(store: ShardStore, shard: ShardId = SHARD) -> Head:
     await store.stage(shard, blobs)
     dead = (Tombstone("a", 0), Tombstone("b", 1), Tombstone("c", 2))
     delta = GenerationDelta(0, tuple(SegmentMeta(name, 3, 1, 4) for name in SEGMENTS), (), dead, 2)
-    counters = {f"{what}:{g}:src:x": 4 for what in ("chunks", "uncovered") for g in ("g1", "g2", "g22")}
+    counters = {f"{what}:{g}:src:x": 4 for what in GENERATION_COUNTERS for g in ("g1", "g2", "g22")}
     return await store.commit(
         follow(
             head,
@@ -186,7 +187,7 @@ async def test_a_contracted_generation_leaves_nothing_and_others_stay_whole(back
     assert await store.manifest(SHARD, "g1") == whole
     assert len(await segments_of(store, "g1")) == len(SEGMENTS)
     assert await store.head(SHARD) == head
-    gone = {"chunks:g2:src:x", "uncovered:g2:src:x"}
+    gone = {f"{what}:g2:src:x" for what in GENERATION_COUNTERS}
     assert await store.counters(SHARD) == {name: n for name, n in before.items() if name not in gone}
     assert await store.documents(SHARD, ["src/k"]) == [b"record"]
     assert await store.blobs(SHARD, ["text/1"]) == [b"text"]

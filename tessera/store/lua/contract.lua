@@ -1,10 +1,10 @@
 -- Remove some segments of a generation that is not live; with the last one, all else that is of it: from then
 -- on the shard refuses to adopt it.
 -- KEYS: head, segments, tombstones, counters, the blobs of the segments to remove.
--- ARGV: format, fence, generation, how counters of it begin (two), ids of the segments to remove.
+-- ARGV: format, fence, generation, how counters of it begin (four), ids of the segments to remove.
 -- Returns {'OK', how many segments are left}.
 
-local FIRST_BLOB, FIRST_ID = 5, 6
+local FIRST_BLOB, FIRST_COUNTER, FIRST_ID = 5, 4, 8
 
 local function check()
   local head, refusal = read_head(KEYS[1], ARGV[1])
@@ -20,8 +20,10 @@ end
 
 local function remove_counters()
   for _, name in ipairs(redis.call('HKEYS', KEYS[4])) do
-    if string.sub(name, 1, #ARGV[4]) == ARGV[4] or string.sub(name, 1, #ARGV[5]) == ARGV[5] then
-      redis.call('HDEL', KEYS[4], name)
+    for i = FIRST_COUNTER, FIRST_ID - 1 do
+      if string.sub(name, 1, #ARGV[i]) == ARGV[i] then
+        redis.call('HDEL', KEYS[4], name)
+      end
     end
   end
 end
