@@ -132,7 +132,7 @@ class CutoverRequest(_Body):
     """
 
     dry_run: bool = False
-    assembly: str | None = Field(None, description="joined, sections or sentences")
+    assembly: Literal["joined", "sections", "sentences"] | None = Field(None, description="of contexts")
     waive: str | None = Field(None, max_length=1000)
     expires_s: int = Field(24 * 3600, ge=1, le=LONGEST_S)
     retention_s: int | None = Field(None, ge=0, le=LONGEST_S)
