@@ -192,7 +192,9 @@ def test_no_hits_make_an_empty_context_and_a_budget_of_nothing_is_refused() -> N
 def test_an_assembly_keeps_its_values_in_a_release(name: str) -> None:
     assembly = assembly_named(name)
     assert Assembly.from_value(assembly.to_value()) == assembly
-    assert assembly.id == f"{name}@1"
+    plain, colon, order = name.partition(":")
+    assert assembly.id == f"{plain}@1{colon}{order}"
+    assert assembly.order == (order or "source")
 
 
 @pytest.mark.parametrize(
