@@ -171,8 +171,10 @@ class _Packing:
 
 
 def _take(assembly: Assembly, candidates: Sequence[_Candidate], packing: _Packing) -> None:
-    """Take candidates until one is worth too little. A hit that does not fit is left out; a sentence that does
-    not ends it, for those behind it are worth less and many."""
+    """Take candidates until one is worth too little.
+
+    A hit that does not fit is left out; a sentence that does not ends it: those behind are worth less.
+    """
     best = candidates[0].worth if candidates else 0.0
     for each in candidates:
         share = assembly.floor + (assembly.ceiling - assembly.floor) * packing.used / packing.budget

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from tessera import __version__
-from tessera.http import changes, context, documents, failures, generations, search, status
+from tessera.http import changes, context, coverage, documents, failures, generations, search, status
 from tessera.http.access import check_exposure, identify, is_loopback
 from tessera.http.guard import Guard
 from tessera.http.measures import Measured
@@ -19,7 +19,15 @@ from tessera.settings import Settings
 from tessera.store.base import ShardStore
 from tessera.store.connect import connect
 
-ROUTERS = (search.router, context.router, changes.router, documents.router, generations.router, status.router)
+ROUTERS = (
+    search.router,
+    context.router,
+    changes.router,
+    coverage.router,
+    documents.router,
+    generations.router,
+    status.router,
+)
 
 
 def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None = None) -> FastAPI:
