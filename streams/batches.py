@@ -22,6 +22,7 @@ from tessera.events.change import Record
 from tessera.failpoints import failpoint
 from tessera.kafka.reader import record_of
 from tessera.limits import Limits
+from tessera.logs import on
 from tessera.shards.writer import BatchReport
 from tessera.store.base import ShardId
 
@@ -121,7 +122,12 @@ async def _apply_shard(ownership: Ownership, shard: ShardId, records: Sequence[R
         await _write(ownership, owned, admitted)
     if verdict is Admission.REREAD and ownership.current(owned):
         metrics.REREADS.labels(*shard).inc()
-        logger.warning("%s: offset %d came out of turn; reading again", shard, owned.next_offset)
+        logger.warning(
+            "%s: offset %d came out of turn; reading again",
+            shard,
+            owned.next_offset,
+            extra=on(shard, offset=owned.next_offset),
+        )
         await ownership.group.seek(shard, owned.next_offset)
     elif verdict is Admission.REJOIN:
         await ownership.halt(owned, "the log began again before what was read last")
@@ -138,11 +144,31 @@ async def _write(ownership: Ownership, owned: OwnedShard, records: Sequence[Reco
         return
     if report is not None:
         _count(owned, report)
+        _tell_deadletters(owned, records, report)
+
+
+def _tell_deadletters(owned: OwnedShard, records: Sequence[Record], report: BatchReport) -> None:
+    """One line per batch: what a record holds is not told, and its key is in the dead letter."""
+    if report.reasons:
+        logger.warning(
+            "%s: %d records up to offset %d became dead letters (%s): see `tessera deadletter list`",
+            owned.shard,
+            len(report.reasons),
+            records[-1].offset,
+            ", ".join(sorted(set(report.reasons))),
+            extra=on(owned.shard, offset=records[-1].offset, reasons=sorted(set(report.reasons))),
+        )
 
 
 def _report_hole(shard: ShardId, expected: int, offset: int) -> None:
     metrics.LOG_GAPS.labels(*shard).inc()
-    logger.error("%s: the log has no records from offset %d to %d; going on", shard, expected, offset - 1)
+    logger.error(
+        "%s: the log has no records from offset %d to %d; going on",
+        shard,
+        expected,
+        offset - 1,
+        extra=on(shard, offset=offset),
+    )
 
 
 def _count(owned: OwnedShard, report: BatchReport) -> None:

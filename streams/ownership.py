@@ -19,6 +19,7 @@ from tessera.errors import FencedError, SequenceError, TesseraError
 from tessera.events.change import Record
 from tessera.failpoints import failpoint
 from tessera.kafka.probe import LogState
+from tessera.logs import on
 from tessera.shards.writer import BatchReport, Produce
 from tessera.store.base import Head, ShardId
 
@@ -220,7 +221,7 @@ class Ownership:
             return
         owned.halted = True
         metrics.REJOINS.inc()
-        logger.warning("%s: %s; asking for a new assignment", owned.shard, why)
+        logger.warning("%s: %s; asking for a new assignment", owned.shard, why, extra=on(owned.shard))
         await self.group.rejoin()
 
     async def persist(
@@ -244,7 +245,9 @@ class Ownership:
                     raise
                 metrics.RETRIES.labels(operation).inc()
                 place = f"{shard}: " if shard else ""
-                logger.warning("%s%s waits: %s", place, operation, error)
+                logger.warning(
+                    "%s%s waits: %s", place, operation, error, extra=on(shard, operation=operation)
+                )
             for _ in range(round(wait_s / RETRY_STEP_S)):
                 if wanted():
                     await asyncio.sleep(RETRY_STEP_S)
@@ -275,6 +278,7 @@ def _judged(shard: ShardId, writer: Writer, head: Head, state: LogState) -> Owne
             head.applied,
             state.explanation,
             shard,
+            extra=on(shard, offset=head.applied),
         )
         return OwnedShard(shard, writer, next_offset=state.end, refusal=state)
     if state.verdict == "gap":
@@ -285,5 +289,6 @@ def _judged(shard: ShardId, writer: Writer, head: Head, state: LogState) -> Owne
             state.start,
             following,
             state.start - 1,
+            extra=on(shard, offset=state.start),
         )
     return OwnedShard(shard, writer, next_offset=max(following, state.start))

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from tessera.cli.servers import opened_store
 from tessera.cli.terminal import print_json
 from tessera.errors import SettingsError, UnavailableError
+from tessera.logs import configure_logging
 from tessera.settings import CONFIG_VARIABLE, Settings, load_settings, redacted
 from tessera.store.base import ShardStore
 
@@ -89,7 +90,7 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
 
     from tessera.http.app import create_app
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logging(settings.log_format, own_level=logging.WARNING)
     async with opened_store(settings) as store:  # one that cannot be reached is told before anything listens
         await _heal(settings, store)
 
