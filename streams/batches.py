@@ -16,7 +16,7 @@ from typing import Any
 from faust.types import AppT, EventT, StreamT
 
 from streams.ownership import Admission, OwnedShard, Ownership
-from tessera import metrics
+from tessera import metrics, tracing
 from tessera.errors import FencedError, SequenceError
 from tessera.events.change import Record
 from tessera.failpoints import failpoint
@@ -136,9 +136,10 @@ async def _apply_shard(ownership: Ownership, shard: ShardId, records: Sequence[R
 async def _write(ownership: Ownership, owned: OwnedShard, records: Sequence[Record]) -> None:
     failpoint("batch.received")
     try:
-        report = await ownership.persist(
-            "write", owned.shard, lambda: ownership.current(owned), lambda: owned.writer.write(records)
-        )
+        with tracing.indexing(*owned.shard, records):
+            report = await ownership.persist(
+                "write", owned.shard, lambda: ownership.current(owned), lambda: owned.writer.write(records)
+            )
     except (FencedError, SequenceError) as error:
         await ownership.halt(owned, error)
         return

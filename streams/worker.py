@@ -33,6 +33,7 @@ from tessera.settings import Settings, load_settings
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import Head, ShardId, ShardStore
 from tessera.store.connect import connect
+from tessera.tracing import start_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ def end_process(error: BaseException) -> NoReturn:
 
 async def run(settings: Settings) -> int:
     """Run a worker until SIGTERM or SIGINT; returns the exit status."""
+    stop_tracing = start_tracing("tessera-worker")
     TOKENIZERS.folder = settings.tokenizers_folder
     store = connect(settings.redis, settings.namespace)
     try:
@@ -76,6 +78,7 @@ async def run(settings: Settings) -> int:
         return await _work(settings, store, partitions)
     finally:
         await store.close()
+        stop_tracing()
 
 
 async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, int]) -> int:

@@ -19,6 +19,7 @@ from tessera.errors import SettingsError, UnavailableError
 from tessera.logs import configure_logging
 from tessera.settings import CONFIG_VARIABLE, Settings, load_settings, redacted
 from tessera.store.base import ShardStore
+from tessera.tracing import start_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
     from tessera.http.app import create_app
 
     configure_logging(settings.log_format, own_level=logging.WARNING)
+    stop_tracing = start_tracing("tessera-serve")
     async with opened_store(settings) as store:  # one that cannot be reached is told before anything listens
         await _heal(settings, store)
 
@@ -125,4 +127,7 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
         print_json({"http": url})
     else:
         print(f"serving {url} (API at {url}/docs)", flush=True)
-    await server.serve(sockets=[listening])
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        stop_tracing()
