@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faust.types import AppT, EventT, StreamT
+from prometheus_client import Histogram
 
 from streams.ownership import Admission, OwnedShard, Ownership
 from tessera import metrics, tracing
@@ -182,7 +183,18 @@ def _count(owned: OwnedShard, report: BatchReport) -> None:
     metrics.CHUNKS_ADDED.labels(topic).inc(report.chunks_added)
     metrics.BATCH_SECONDS.labels(topic).observe(report.seconds)
     metrics.BATCH_RECORDS.labels(topic).observe(report.records)
+    metrics.COMMIT_SECONDS.labels(topic).observe(report.commit_s)
+    for fault, count in report.parse_faults.items():
+        metrics.PARSE_FAILURES.labels(*fault).inc(count)
+    for generation, figures in report.cut.items():
+        _observe_all(metrics.CHUNK_TOKENS.labels(generation), figures.tokens)
+        _observe_all(metrics.CHUNK_OVERLAP_TOKENS.labels(generation), figures.overlaps)
     freshness = metrics.FRESHNESS_SECONDS.labels(topic)
     for seconds in report.freshness_s:
         freshness.observe(seconds)
     metrics.APPLIED_OFFSET.labels(*owned.shard).set(owned.writer.head.applied)
+
+
+def _observe_all(histogram: Histogram, values: Sequence[int]) -> None:
+    for value in values:
+        histogram.observe(value)

@@ -20,7 +20,7 @@ from tessera.events.change import Record
 from tessera.failpoints import failpoint
 from tessera.kafka.probe import LogState
 from tessera.logs import on
-from tessera.shards.writer import BatchReport, Produce
+from tessera.shards.writer import BatchReport, Produce, SideWork
 from tessera.store.base import Head, ShardId
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,10 @@ class Writer(Protocol):
 
     async def backfill(self, lag: int, budget_s: float) -> bool:
         """Fill generations for about ``budget_s``; True while there is more to do at once."""
+        ...
+
+    def take_side_work(self) -> SideWork:
+        """What was done beside batches since this was last called."""
         ...
 
     async def deliver(self, produce: Produce) -> int:

@@ -77,6 +77,10 @@ class Upkeep:
             logger.warning("%s: upkeep waits: %s", owned.shard, error, extra=on(owned.shard))
             return False
         metrics.DEADLETTERS_DELIVERED.labels(owned.shard.topic).inc(delivered)
+        done = owned.writer.take_side_work()
+        metrics.MERGES.labels(owned.shard.topic).inc(done.merges)
+        for generation, documents in done.backfilled.items():
+            metrics.BACKFILLED.labels(generation).inc(documents)
         if self._ownership.current(owned):
             metrics.LAG.labels(*owned.shard).set(self._lag(owned))
         return busy

@@ -198,6 +198,7 @@ class Caretaker:
                         standings={**head.standings, generation.name: replace(piece.standing, note="")},
                     )
                 )
+                self._writer.backfilled[generation.name] += len(piece.documents)
                 failpoint("backfill.committed")
         seconds = time.monotonic() - started
         fill.measured(seconds, len(keys) - len(piece.left))
