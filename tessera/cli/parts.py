@@ -103,7 +103,7 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
             yield
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """Ends the streams of events first: connections are waited for, and those end by themselves never."""
+            """Ends the streams of events first: connections are waited for, and those would never end."""
             await app.state.feed.close()
             await super().shutdown(sockets)
 
