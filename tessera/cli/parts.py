@@ -96,6 +96,8 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
     async with opened_store(settings) as store:  # one that cannot be reached is told before anything listens
         await _heal(settings, store)
 
+    app = create_app(settings)
+
     class Server(uvicorn.Server):
         """Leaves signals to us: uvicorn raises them again once it has stopped, which looks like a crash."""
 
@@ -103,9 +105,14 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
         def capture_signals(self) -> Iterator[None]:
             yield
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            """Ends the streams of events first: connections are waited for, and those would never end."""
+            await app.state.feed.close()
+            await super().shutdown(sockets)
+
     server = Server(
         uvicorn.Config(
-            create_app(settings),
+            app,
             log_level="warning",
             access_log=False,
             server_header=False,
