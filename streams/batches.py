@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from faust.types import AppT, EventT, StreamT
+from prometheus_client import Histogram
 
 from streams.ownership import Admission, OwnedShard, Ownership
-from tessera import metrics
+from tessera import metrics, tracing
 from tessera.errors import FencedError, SequenceError
 from tessera.events.change import Record
 from tessera.failpoints import failpoint
 from tessera.kafka.reader import record_of
 from tessera.limits import Limits
+from tessera.logs import on
 from tessera.shards.writer import BatchReport
 from tessera.store.base import ShardId
 
@@ -121,7 +123,12 @@ async def _apply_shard(ownership: Ownership, shard: ShardId, records: Sequence[R
         await _write(ownership, owned, admitted)
     if verdict is Admission.REREAD and ownership.current(owned):
         metrics.REREADS.labels(*shard).inc()
-        logger.warning("%s: offset %d came out of turn; reading again", shard, owned.next_offset)
+        logger.warning(
+            "%s: offset %d came out of turn; reading again",
+            shard,
+            owned.next_offset,
+            extra=on(shard, offset=owned.next_offset),
+        )
         await ownership.group.seek(shard, owned.next_offset)
     elif verdict is Admission.REJOIN:
         await ownership.halt(owned, "the log began again before what was read last")
@@ -130,19 +137,40 @@ async def _apply_shard(ownership: Ownership, shard: ShardId, records: Sequence[R
 async def _write(ownership: Ownership, owned: OwnedShard, records: Sequence[Record]) -> None:
     failpoint("batch.received")
     try:
-        report = await ownership.persist(
-            "write", owned.shard, lambda: ownership.current(owned), lambda: owned.writer.write(records)
-        )
+        with tracing.indexing(*owned.shard, records):
+            report = await ownership.persist(
+                "write", owned.shard, lambda: ownership.current(owned), lambda: owned.writer.write(records)
+            )
     except (FencedError, SequenceError) as error:
         await ownership.halt(owned, error)
         return
     if report is not None:
         _count(owned, report)
+        _tell_deadletters(owned, records, report)
+
+
+def _tell_deadletters(owned: OwnedShard, records: Sequence[Record], report: BatchReport) -> None:
+    """One line per batch: what a record holds is not told, and its key is in the dead letter."""
+    if report.reasons:
+        logger.warning(
+            "%s: %d records up to offset %d became dead letters (%s): see `tessera deadletter list`",
+            owned.shard,
+            len(report.reasons),
+            records[-1].offset,
+            ", ".join(sorted(set(report.reasons))),
+            extra=on(owned.shard, offset=records[-1].offset, reasons=sorted(set(report.reasons))),
+        )
 
 
 def _report_hole(shard: ShardId, expected: int, offset: int) -> None:
     metrics.LOG_GAPS.labels(*shard).inc()
-    logger.error("%s: the log has no records from offset %d to %d; going on", shard, expected, offset - 1)
+    logger.error(
+        "%s: the log has no records from offset %d to %d; going on",
+        shard,
+        expected,
+        offset - 1,
+        extra=on(shard, offset=offset),
+    )
 
 
 def _count(owned: OwnedShard, report: BatchReport) -> None:
@@ -155,7 +183,18 @@ def _count(owned: OwnedShard, report: BatchReport) -> None:
     metrics.CHUNKS_ADDED.labels(topic).inc(report.chunks_added)
     metrics.BATCH_SECONDS.labels(topic).observe(report.seconds)
     metrics.BATCH_RECORDS.labels(topic).observe(report.records)
+    metrics.COMMIT_SECONDS.labels(topic).observe(report.commit_s)
+    for fault, count in report.parse_faults.items():
+        metrics.PARSE_FAILURES.labels(*fault).inc(count)
+    for generation, figures in report.cut.items():
+        _observe_all(metrics.CHUNK_TOKENS.labels(generation), figures.tokens)
+        _observe_all(metrics.CHUNK_OVERLAP_TOKENS.labels(generation), figures.overlaps)
     freshness = metrics.FRESHNESS_SECONDS.labels(topic)
     for seconds in report.freshness_s:
         freshness.observe(seconds)
     metrics.APPLIED_OFFSET.labels(*owned.shard).set(owned.writer.head.applied)
+
+
+def _observe_all(histogram: Histogram, values: Sequence[int]) -> None:
+    for value in values:
+        histogram.observe(value)

@@ -19,7 +19,8 @@ from tessera.errors import FencedError, SequenceError, TesseraError
 from tessera.events.change import Record
 from tessera.failpoints import failpoint
 from tessera.kafka.probe import LogState
-from tessera.shards.writer import BatchReport, Produce
+from tessera.logs import on
+from tessera.shards.writer import BatchReport, Produce, SideWork
 from tessera.store.base import Head, ShardId
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,10 @@ class Writer(Protocol):
 
     async def backfill(self, lag: int, budget_s: float) -> bool:
         """Fill generations for about ``budget_s``; True while there is more to do at once."""
+        ...
+
+    def take_side_work(self) -> SideWork:
+        """What was done beside batches since this was last called."""
         ...
 
     async def deliver(self, produce: Produce) -> int:
@@ -220,7 +225,7 @@ class Ownership:
             return
         owned.halted = True
         metrics.REJOINS.inc()
-        logger.warning("%s: %s; asking for a new assignment", owned.shard, why)
+        logger.warning("%s: %s; asking for a new assignment", owned.shard, why, extra=on(owned.shard))
         await self.group.rejoin()
 
     async def persist(
@@ -244,7 +249,9 @@ class Ownership:
                     raise
                 metrics.RETRIES.labels(operation).inc()
                 place = f"{shard}: " if shard else ""
-                logger.warning("%s%s waits: %s", place, operation, error)
+                logger.warning(
+                    "%s%s waits: %s", place, operation, error, extra=on(shard, operation=operation)
+                )
             for _ in range(round(wait_s / RETRY_STEP_S)):
                 if wanted():
                     await asyncio.sleep(RETRY_STEP_S)
@@ -275,6 +282,7 @@ def _judged(shard: ShardId, writer: Writer, head: Head, state: LogState) -> Owne
             head.applied,
             state.explanation,
             shard,
+            extra=on(shard, offset=head.applied),
         )
         return OwnedShard(shard, writer, next_offset=state.end, refusal=state)
     if state.verdict == "gap":
@@ -285,5 +293,6 @@ def _judged(shard: ShardId, writer: Writer, head: Head, state: LogState) -> Owne
             state.start,
             following,
             state.start - 1,
+            extra=on(shard, offset=state.start),
         )
     return OwnedShard(shard, writer, next_offset=max(following, state.start))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from streams.ownership import CheckLogs, OwnedShard, Ownership
 from tessera import metrics
 from tessera.errors import FencedError, SequenceError, TesseraError
+from tessera.logs import on
 from tessera.shards.writer import Produce
 from tessera.store.base import ShardId, ShardStore
 
@@ -73,9 +74,13 @@ class Upkeep:
             if not error.retriable:
                 raise
             metrics.RETRIES.labels("upkeep").inc()
-            logger.warning("%s: upkeep waits: %s", owned.shard, error)
+            logger.warning("%s: upkeep waits: %s", owned.shard, error, extra=on(owned.shard))
             return False
         metrics.DEADLETTERS_DELIVERED.labels(owned.shard.topic).inc(delivered)
+        done = owned.writer.take_side_work()
+        metrics.MERGES.labels(owned.shard.topic).inc(done.merges)
+        for generation, documents in done.backfilled.items():
+            metrics.BACKFILLED.labels(generation).inc(documents)
         if self._ownership.current(owned):
             metrics.LAG.labels(*owned.shard).set(self._lag(owned))
         return busy

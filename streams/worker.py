@@ -27,11 +27,13 @@ from tessera.generations.control import ControlLog, KafkaLog
 from tessera.kafka.admin import ensure_topics
 from tessera.kafka.probe import LogState, probe_log
 from tessera.limits import Limits
+from tessera.logs import configure_logging, stack_of
 from tessera.policies import TOKENIZERS
 from tessera.settings import Settings, load_settings
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import Head, ShardId, ShardStore
 from tessera.store.connect import connect
+from tessera.tracing import start_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -39,58 +41,29 @@ EXIT_FAILED = 1
 EXIT_UNKNOWN = 70
 STOP_TIMEOUT_S = 5.0
 """A broker that is away cannot be told that the worker leaves; what is not finished is read again."""
-REPEAT_AFTER_S = 30.0
-"""While a broker is away its client reports the same failures eighty times a second."""
 
 
 def main() -> int:
     """Run a worker with the settings found in the environment and the settings file."""
-    configure_logging()
     try:
-        return asyncio.run(run(load_settings()))
+        settings = load_settings()
+        configure_logging(settings.log_format)
+        return asyncio.run(run(settings))
     except TesseraError as error:
         print(f"tessera worker: {error}", file=sys.stderr)
         return EXIT_FAILED
 
 
-def configure_logging() -> None:
-    """Log to standard error: this project's lines from INFO on, those of Faust and Kafka from WARNING on."""
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(SeldomRepeated())
-    for name in ("tessera", "streams"):
-        logging.getLogger(name).setLevel(logging.INFO)
-
-
-class SeldomRepeated(logging.Filter):
-    """Lets the same kind of line of another library through once in :data:`REPEAT_AFTER_S` seconds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passed_at: dict[tuple[str, str], float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is to be written."""
-        kind = (record.name, str(record.msg))
-        if record.name.startswith(("streams", "tessera")):
-            return True
-        if record.created - self._passed_at.get(kind, 0.0) < REPEAT_AFTER_S:
-            return False
-        self._passed_at[kind] = record.created
-        return True
-
-
 def end_process(error: BaseException) -> NoReturn:
-    """Log the error and end the process without committing anything further."""
-    logger.critical("unknown error, ending the process", exc_info=error)
+    """Log where the error was raised and end the process without committing anything further."""
+    logger.critical("unknown error, ending the process\n%s", stack_of(error))
     logging.shutdown()
     os._exit(EXIT_UNKNOWN)
 
 
 async def run(settings: Settings) -> int:
     """Run a worker until SIGTERM or SIGINT; returns the exit status."""
+    stop_tracing = start_tracing("tessera-worker")
     TOKENIZERS.folder = settings.tokenizers_folder
     store = connect(settings.redis, settings.namespace)
     try:
@@ -105,6 +78,7 @@ async def run(settings: Settings) -> int:
         return await _work(settings, store, partitions)
     finally:
         await store.close()
+        stop_tracing()
 
 
 async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, int]) -> int:

@@ -7,6 +7,9 @@ from prometheus_client import Counter, Gauge, Histogram
 _LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """From one round trip to Redis up to the time a worker's restart takes."""
 
+_TOKENS = (1, 10, 25, 50, 75, 100, 150, 200, 300, 400, 600, 800, 1200, 2000, 5000)
+"""Up to and beyond the sizes that policies are given; a paragraph can be longer than any."""
+
 _SHARD = ("topic", "partition")
 
 RECORDS = Counter("tessera_records_total", "Records applied, without duplicates.", ("topic",))
@@ -34,6 +37,28 @@ BATCH_RECORDS = Histogram(
     ("topic",),
     buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000),
 )
+COMMIT_SECONDS = Histogram(
+    "tessera_commit_seconds",
+    "Time of a batch that staging its blobs and committing took.",
+    ("topic",),
+    buckets=_LATENCY_S,
+)
+CHUNK_TOKENS = Histogram(
+    "tessera_chunk_tokens", "Tokens of each chunk cut, by generation.", ("generation",), buckets=_TOKENS
+)
+CHUNK_OVERLAP_TOKENS = Histogram(
+    "tessera_chunk_overlap_tokens",
+    "Tokens that a chunk cut shares with the one before it in its document.",
+    ("generation",),
+    buckets=(0, 5, 10, 20, 30, 50, 75, 100, 150, 200, 400),
+)
+PARSE_FAILURES = Counter(
+    "tessera_parse_failures_total",
+    "Documents with content that could not be read as it stands.",
+    ("source", "parser", "reason"),
+)
+MERGES = Counter("tessera_merges_total", "Merges of segments.", ("topic",))
+BACKFILLED = Counter("tessera_backfill_documents_total", "Documents written by a backfill.", ("generation",))
 FRESHNESS_SECONDS = Histogram(
     "tessera_freshness_seconds",
     "Time from an event's own timestamp to the commit that made it searchable.",

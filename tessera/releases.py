@@ -78,7 +78,7 @@ class Release:
         """The release that :meth:`to_json` wrote; :class:`~tessera.errors.CorruptionError` otherwise."""
         try:
             return cls.from_value(json.loads(encoded))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise CorruptionError(f"the stored release cannot be read: {error!r}; set it again") from error
 
     @classmethod

@@ -1,7 +1,8 @@
 """From hits to a context within a budget. All of it is pure.
 
-``joined@1`` takes hits in their order until the next would pass the budget; chunks of one document that touch
-or overlap, or have nothing but blank space between them, become one piece, and what they share counts once.
+``joined@1`` takes hits in their order and leaves out those that would pass the budget; chunks of one document
+that touch or overlap, or have nothing but blank space between them, become one piece, and what they share
+counts once.
 
 ``sections@1`` does the same, and then adds what leads a section: its first chunk, as long as it fits, where
 two pieces or more come from that section. Sections go by their best piece, inner ones before outer ones.
@@ -170,11 +171,16 @@ class _Packing:
 
 
 def _take(assembly: Assembly, candidates: Sequence[_Candidate], packing: _Packing) -> None:
-    """Take candidates until one is worth too little or does not fit."""
+    """Take candidates until one is worth too little.
+
+    A hit that does not fit is left out; a sentence that does not ends it: those behind are worth less.
+    """
     best = candidates[0].worth if candidates else 0.0
     for each in candidates:
         share = assembly.floor + (assembly.ceiling - assembly.floor) * packing.used / packing.budget
-        if each.worth < share * best or not packing.take(each.key, (each.start, each.end)):
+        if each.worth < share * best:
+            break
+        if not packing.take(each.key, (each.start, each.end)) and assembly.name == "sentences":
             break
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from tessera.errors import CorruptionError, SettingsError
@@ -54,8 +54,8 @@ class Assembly:
 
     @property
     def id(self) -> str:
-        """``<name>@<revision>``."""
-        return f"{self.name}@{self.revision}"
+        """``<name>@<revision>``, with ``:score`` behind it for that order."""
+        return f"{self.name}@{self.revision}{':score' if self.order == 'score' else ''}"
 
     def to_value(self) -> dict[str, Any]:
         """The assembly as JSON values."""
@@ -104,6 +104,9 @@ ASSEMBLIES: Final[Mapping[str, Assembly]] = {
     "joined": JOINED,
     "sections": SECTIONS,
     "sentences": SENTENCES,
+    "joined:score": replace(JOINED, order="score"),
+    "sections:score": replace(SECTIONS, order="score"),
+    "sentences:score": replace(SENTENCES, order="score"),
 }
 """Assemblies by the names that people give."""
 

@@ -209,7 +209,7 @@ def cutover(
     retention: Retention = None,
     assembly: Annotated[
         str | None,
-        typer.Option("--assembly", help="Of contexts: joined, sections or sentences; else as before."),
+        typer.Option("--assembly", help="Of contexts: joined, sections, sentences, or with :score behind."),
     ] = None,
     broker: Broker = None,
     redis: Redis = None,

@@ -305,6 +305,33 @@ def context(
     command.run(flags, config, asked, principal or [], source, generation, as_json=as_json)
 
 
+@app.command(epilog="Example: tessera coverage handbook --against g2")
+def coverage(
+    source: Annotated[str | None, typer.Argument(help="Only this source.")] = None,
+    generation: Annotated[
+        str | None, typer.Option("--generation", help="Another than the served one.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", metavar="G", help="Tell what only one of both covers.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, max=1000, help="Documents told of at most.")] = 50,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option("--as", metavar="PRINCIPAL", help="See only what this principal may see."),
+    ] = None,
+    redis: Redis = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Show which ranges of the sources no chunk holds and which bytes could not be read, with the lines."""
+    from tessera.cli import coverage as command
+
+    flags = servers(None, redis, data_dir)
+    asked = (generation, against)
+    command.run(flags, config, source, asked, principal or [], limit, as_json=as_json)
+
+
 @app.command(epilog="Example: tessera ground quotes.json")
 def ground(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Quotes, JSON; - reads standard input.")],

@@ -16,8 +16,10 @@ from typing import Any, NoReturn
 from tessera.cli.servers import opened_store
 from tessera.cli.terminal import print_json
 from tessera.errors import SettingsError, UnavailableError
+from tessera.logs import configure_logging
 from tessera.settings import CONFIG_VARIABLE, Settings, load_settings, redacted
 from tessera.store.base import ShardStore
+from tessera.tracing import start_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -89,9 +91,12 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
 
     from tessera.http.app import create_app
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logging(settings.log_format, own_level=logging.WARNING)
+    stop_tracing = start_tracing("tessera-serve")
     async with opened_store(settings) as store:  # one that cannot be reached is told before anything listens
         await _heal(settings, store)
+
+    app = create_app(settings)
 
     class Server(uvicorn.Server):
         """Leaves signals to us: uvicorn raises them again once it has stopped, which looks like a crash."""
@@ -100,9 +105,14 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
         def capture_signals(self) -> Iterator[None]:
             yield
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            """Ends the streams of events first: connections are waited for, and those would never end."""
+            await app.state.feed.close()
+            await super().shutdown(sockets)
+
     server = Server(
         uvicorn.Config(
-            create_app(settings),
+            app,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -124,4 +134,7 @@ async def _serve(settings: Settings, listening: socket.socket, *, as_json: bool)
         print_json({"http": url})
     else:
         print(f"serving {url} (API at {url}/docs)", flush=True)
-    await server.serve(sockets=[listening])
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        stop_tracing()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from tessera.generations.inventory import FIELDS, NOTHING, HeldChunks
 from tessera.index.analyzer import Analyzer
 from tessera.index.segment import ChunkEntry
-from tessera.ingestion import UncoveredRange, lf_lines, uncovered_ranges
+from tessera.ingestion import UncoveredRange, covered_by_one, lf_lines
 
 SHOWN: Final = 20
 """Ranges and chunks named per document: a report about a document cut quite otherwise must stay readable."""
@@ -52,17 +52,11 @@ def document_difference(
     return DocumentDifference(
         source,
         doc_id,
-        only_baseline=_covered_by_one(lines, ours, theirs),
-        only_candidate=_covered_by_one(lines, theirs, ours),
+        only_baseline=tuple(covered_by_one(lines, ours, theirs)[:SHOWN]),
+        only_candidate=tuple(covered_by_one(lines, theirs, ours)[:SHOWN]),
         split=split[:SHOWN],
         joined=joined[:SHOWN],
     )
-
-
-def _covered_by_one(lines: str, one: Sequence[_Span], other: Iterable[_Span]) -> tuple[UncoveredRange, ...]:
-    """Content that ``one`` covers and ``other`` does not."""
-    neither_covers = uncovered_ranges(lines, one)
-    return tuple(uncovered_ranges(lines, [*other, *neither_covers])[:SHOWN])
 
 
 def split_and_joined(

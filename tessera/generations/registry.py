@@ -189,7 +189,7 @@ class Registry:
             )
             if registry.release.generation not in generations:
                 raise ValueError(f"it serves {registry.release.generation!r}, which it does not hold")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise CorruptionError(
                 f"the registry of generations cannot be read: {error!r}; restore Redis from a backup"
             ) from error

@@ -10,8 +10,10 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from tessera import __version__
-from tessera.http import changes, context, documents, failures, generations, search, status
+from tessera.http import changes, context, coverage, documents, events, failures, generations, search, status
 from tessera.http.access import check_exposure, identify, is_loopback
+from tessera.http.dashboard import page
+from tessera.http.events import Feed
 from tessera.http.guard import Guard
 from tessera.http.measures import Measured
 from tessera.http.services import Services
@@ -19,7 +21,17 @@ from tessera.settings import Settings
 from tessera.store.base import ShardStore
 from tessera.store.connect import connect
 
-ROUTERS = (search.router, context.router, changes.router, documents.router, generations.router, status.router)
+ROUTERS = (
+    search.router,
+    context.router,
+    changes.router,
+    coverage.router,
+    documents.router,
+    events.router,
+    generations.router,
+    status.router,
+    page.router,
+)
 
 
 def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None = None) -> FastAPI:
@@ -34,10 +46,12 @@ def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None =
         store = open_store() if open_store is not None else connect(settings.redis, settings.namespace)
         services = Services(settings, store)
         app.state.services = services
+        app.state.feed = Feed(services.overview)
         services.start()
         try:
             yield
         finally:
+            await app.state.feed.close()
             await services.close()
 
     app: FastAPI = FastAPIOffline(
@@ -50,6 +64,7 @@ def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None =
     app.state.settings = settings
     for router in ROUTERS:
         app.include_router(router)
+    app.mount(page.PATH, page.DashboardFiles())
     failures.install(app)
     # JSON escapes and base64 make a document's event larger than the document: twice is ample.
     limit = 2 * settings.max_document_bytes + 64 * 1024

@@ -13,6 +13,7 @@ from tessera.http.failures import RefusedError
 from tessera.http.schema import EVENTS_BODY, PositionBody, errors
 from tessera.http.services import Serving
 from tessera.settings import Settings
+from tessera.tracing import publishing
 
 router = APIRouter(tags=["changes"])
 
@@ -37,7 +38,8 @@ async def publish(request: Request, services: Serving, caller: Operator) -> list
         # Also keeps out what a foreign page may send without asking: forms and plain text.
         raise RefusedError(415, "unsupported_media_type", "send the header Content-Type: application/json")
     events = _events(await request.body(), services.settings)
-    positions = await services.publish(events)
+    with publishing(len(events), request.headers):
+        positions = await services.publish(events)
     return [PositionBody(**position._asdict()) for position in positions]
 
 

@@ -6,7 +6,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tessera.assembly.assembly import ASSEMBLIES
 from tessera.generations.operations import LONGEST_S
+
+_ASSEMBLY = f"^({'|'.join(ASSEMBLIES)})$"
 
 LONGEST_WAIT_S = 60.0
 """A request that is answered later than this looks like one that hangs."""
@@ -133,7 +136,7 @@ class CutoverRequest(_Body):
     """
 
     dry_run: bool = False
-    assembly: str | None = Field(None, description="joined, sections or sentences")
+    assembly: str | None = Field(None, pattern=_ASSEMBLY, description="of contexts")
     waive: str | None = Field(None, max_length=1000)
     expires_s: int = Field(24 * 3600, ge=1, le=LONGEST_S)
     retention_s: int | None = Field(None, ge=0, le=LONGEST_S)

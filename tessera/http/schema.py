@@ -174,6 +174,61 @@ class DocumentBody(_Body):
     uncovered: list[UncoveredBody]
 
 
+class StretchBody(_Body):
+    """Lines of a document, with the first of them."""
+
+    start: int = Field(description="code points, half-open")
+    end: int = Field(description="code points, half-open")
+    start_line: int = Field(description="1-based, inclusive")
+    end_line: int = Field(description="1-based, inclusive")
+    lines: list[str]
+    missing: bool = Field(description="lines of a log that have not arrived")
+
+
+class ParseFailureBody(_Body):
+    """Bytes that could not be read."""
+
+    reason: str
+    count: int
+    ranges: list[list[int]] = Field(description="half-open byte ranges of what was received; the first ones")
+    places: list[StretchBody] = Field(description="lines of the text with a character in their place")
+
+
+class DocumentCoverageBody(_Body):
+    """A document that a generation does not cover whole, or not as another one does."""
+
+    source: str
+    doc_id: str
+    revision: int
+    media_type: str
+    ranges: int = Field(description="uncovered ranges in all; the first ones follow")
+    uncovered: list[StretchBody]
+    failure: ParseFailureBody | None
+    only_here: list[StretchBody]
+    only_there: list[StretchBody]
+
+
+class SourceCoverageBody(_Body):
+    """A source in numbers, of what the caller may see."""
+
+    documents: int
+    incomplete: int
+    uncovered: int
+    missing_ranges: int
+    parse_failures: int
+
+
+class CoverageBody(_Body):
+    """What no chunk holds, and what could not be read."""
+
+    generation: str
+    against: str | None
+    sources: dict[str, SourceCoverageBody]
+    documents: list[DocumentCoverageBody]
+    more: int = Field(description="documents with something to tell beyond the limit")
+    moved: int = Field(description="documents that changed meanwhile")
+
+
 class PositionBody(_Body):
     """Where the broker put one change."""
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from fastapi import APIRouter
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tessera.errors import TesseraError
 from tessera.http.access import Reader
@@ -50,9 +50,3 @@ async def readyz(services: Serving) -> Response:
     except (TesseraError, TimeoutError) as error:
         return failure(503, "not_ready", str(error) or "the store does not answer")
     return JSONResponse({"status": "ready"})
-
-
-@router.get("/", include_in_schema=False)
-async def root() -> Response:
-    """Lead to the description of the API."""
-    return RedirectResponse("/docs")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tessera.ingestion.blocks import heading_titles
 from tessera.ingestion.chunk import Around, Chunk, Parse, Reserve, Span, build_chunks
 from tessera.ingestion.commonmark import Block, markdown_blocks
-from tessera.ingestion.coverage import UncoveredRange, uncovered_ranges
+from tessera.ingestion.coverage import UncoveredRange, covered_by_one, uncovered_ranges
 from tessera.ingestion.lines import lf_lines
 from tessera.ingestion.markdown import parse_markdown
 from tessera.ingestion.paragraph import chunk_text, parse_paragraphs
@@ -31,6 +31,7 @@ __all__ = [
     "UncoveredRange",
     "build_chunks",
     "chunk_text",
+    "covered_by_one",
     "heading_titles",
     "lf_lines",
     "markdown_blocks",

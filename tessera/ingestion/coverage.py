@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from tessera.ingestion.lines import bom_length, line_end
@@ -58,6 +58,11 @@ def uncovered_ranges(text: str, spans: Iterable[Spanned], begin: Resume = _BEGIN
         counted = content[1]
         ranges.append(UncoveredRange(start + content[0], start + content[1], first_line, line))
     return ranges
+
+
+def covered_by_one(text: str, one: Sequence[Spanned], other: Sequence[Spanned]) -> list[UncoveredRange]:
+    """The ranges of content in ``text`` that spans of ``one`` hold and none of ``other``, in rising order."""
+    return uncovered_ranges(text, [*other, *uncovered_ranges(text, one)])
 
 
 def _holes(size: int, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

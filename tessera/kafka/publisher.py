@@ -29,6 +29,7 @@ from tessera.events.parts import Headers, max_event_bytes, split_record
 from tessera.events.topics import partition_of, topic_of
 from tessera.kafka.admin import topic_partitions
 from tessera.kafka.connection import DEADLINE_S, NO_SECURITY, Security, reaching
+from tessera.tracing import carrying
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ class Publisher:
             self._check_count(record.topic, count)
             partition = 0 if record.key is None else partition_of(record.key, count)
             delivery = await producer.send(
-                record.topic, record.value, record.key, partition, headers=list(record.headers)
+                record.topic, record.value, record.key, partition, headers=list(carrying(record.headers))
             )
         window.add(delivery, record.size_bytes, last)
 

@@ -12,7 +12,7 @@ from tessera.ingestion import Resume
 from tessera.lab.corpus import Corpus, LabDocument
 from tessera.lab.ranges import Span
 from tessera.policies import ChunkPolicy
-from tessera.policies.context import tokens_of
+from tessera.policies.words import word_count
 from tessera.shards.cutting import entries
 
 
@@ -73,8 +73,8 @@ def _cut(policy: ChunkPolicy, document: LabDocument) -> list[LabChunk]:
         LabChunk(
             document.key,
             entry,
-            tokens_of(document.text[entry.start : entry.end]),
-            tokens_of(entry.indexed_text),
+            word_count(document.text[entry.start : entry.end]),
+            word_count(entry.indexed_text),
         )
         for entry in entries(cut.chunks, document.text, begin, 0)
     ]

@@ -40,7 +40,7 @@ from tessera.lab.results import (
 from tessera.lab.retrievers import SCORER, Hit, Retriever, TesseraRetriever, retriever_named
 from tessera.lab.shapes import DIMENSIONS, LENGTHS, Outline, Shape, length_class, outlines, shapes_of
 from tessera.lab.stages import Packed, fate_of, fates, key_of, packed, passages, rank_of
-from tessera.policies.context import tokens_of
+from tessera.policies.words import word_count
 
 MILLION = 1_000_000
 QUESTIONS_PRICED = 1000
@@ -148,7 +148,7 @@ class _Lab:
         contexts, pack_s = [], []
         for assembly, budget in self._ways():
             began = time.perf_counter()
-            contexts.append(assemble(assembly, found, budget, tokens_of, cut.spans))
+            contexts.append(assemble(assembly, found, budget, word_count, cut.spans))
             pack_s.append(time.perf_counter() - began)
         return _Asked(question, hits, find_s, contexts, pack_s)
 
@@ -200,7 +200,7 @@ class _Lab:
         )
 
     def _storage(self, cut: PolicyCut, retriever: Retriever) -> Storage:
-        source = sum(tokens_of(document.text) for document in self.corpus.values())
+        source = sum(word_count(document.text) for document in self.corpus.values())
         indexed = sum(chunk.indexed_tokens for chunk in cut.chunks)
         return Storage(
             len(cut.chunks),

@@ -17,7 +17,7 @@ from typing import Final
 from tessera.ingestion import lf_lines, markdown_blocks, sentence_spans
 from tessera.lab.corpus import Corpus, LabDocument, Question
 from tessera.lab.stages import key_of
-from tessera.policies.context import tokens_of
+from tessera.policies.words import word_count
 
 _KINDS: Final = {"fence": "code", "item": "list"}
 _BY_LINES: Final = ("table", "code", "log")
@@ -154,7 +154,7 @@ def shapes_of(questions: Sequence[Question], outlined: dict[str, Outline]) -> di
             outline = outlined[key_of(case)]
             text = outline.document.text[case.start : case.end]
             found[case.id] = Shape(
-                tokens_of(text),
+                word_count(text),
                 outline.kinds(case.start, case.end),
                 script_of(text),
                 outline.document.media_type,

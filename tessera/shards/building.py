@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple
 
 from tessera.documents.draft import Draft
 from tessera.documents.record import DocumentRecord
@@ -42,8 +44,32 @@ class GenerationPlan:
 
 
 @dataclass(slots=True)
+class CutFigures:
+    """What was cut for one generation: tokens of each new chunk, and those shared with the one before it."""
+
+    tokens: list[int] = field(default_factory=list)
+    overlaps: list[int] = field(default_factory=list)
+
+    def add(self, chunks: Sequence[ChunkEntry]) -> None:
+        """Count the chunks of one document, in its order."""
+        self.tokens += [chunk.end_token - chunk.start_token for chunk in chunks]
+        self.overlaps += [max(0, before.end_token - chunk.start_token) for before, chunk in pairwise(chunks)]
+
+
+class ParseFault(NamedTuple):
+    """Content that could not be read as it stands: of which source, for which parser, and why."""
+
+    source: str
+    parser: str
+    reason: str
+
+
+@dataclass(slots=True)
 class Plan:
-    """Everything one commit writes besides offset and dead letters."""
+    """Everything one commit writes besides offset and dead letters, and what is measured of it.
+
+    ``cut`` has figures by generation; ``parse_faults`` counts documents.
+    """
 
     documents: dict[str, bytes] = field(default_factory=dict)
     parts: dict[str, bytes | None] = field(default_factory=dict)
@@ -57,6 +83,8 @@ class Plan:
     changes: int = 0
     stale: int = 0
     chunks_added: int = 0
+    cut: dict[str, CutFigures] = field(default_factory=dict)
+    parse_faults: Counter[ParseFault] = field(default_factory=Counter)
 
 
 def apply_changes(arrivals: Sequence[Arrival], loaded: Loaded, plan: Plan) -> None:
@@ -104,6 +132,8 @@ def build_plan(
         record = replace(record, indexed=indexed, changed_at_ms=now_ms)
         plan.documents[draft.key] = record.encode()
         plan.counters.update(difference(draft.declaration.name, draft.held, record, names))
+        if record.undecodable_count > (draft.held.undecodable_count if draft.held is not None else 0):
+            plan.parse_faults[ParseFault(draft.declaration.name, record.media_type, "not_utf8")] += 1
         for name in names:
             standings[name] = moved(standings[name], name, draft.key, draft.held, record)
     plan.standings = standings
@@ -142,6 +172,7 @@ def _build_generation(
                 tombstones.append(Tombstone(draft.key, 0))
             continue
         cut = cut_document(draft, record, held_texts.get(draft.key), state, generation.policy)
+        plan.cut.setdefault(generation.name, CutFigures()).add(cut.chunks)
         if cut.dead or draft.history_lost:
             tombstones.append(Tombstone(draft.key, cut.from_ordinal))
         records[draft.key] = replace(record, indexed={**record.indexed, generation.name: cut.state})

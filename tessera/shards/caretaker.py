@@ -17,10 +17,11 @@ from tessera.documents.record import decoded_records
 from tessera.errors import PolicyError, SequenceError, SettingsError
 from tessera.failpoints import failpoint
 from tessera.generations.registry import WRITTEN, Generation, Registry
+from tessera.logs import on
 from tessera.shards.backfill import LAG_BACKOFF, Backfill, build_slice, missing_keys
 from tessera.shards.building import LiveGeneration
 from tessera.shards.generations import load_generations
-from tessera.store.base import Commit, GenerationDelta, Head, ShardStore, Standing
+from tessera.store.base import Commit, GenerationDelta, Head, ShardId, ShardStore, Standing
 
 if TYPE_CHECKING:
     from tessera.shards.writer import ShardWriter
@@ -93,7 +94,8 @@ class Caretaker:
                 await load_generations(self._store, [name])
             except (SettingsError, PolicyError) as error:
                 self._unwritable.add(name)
-                logger.error("%s does not adopt %s: %s", self._writer.head.shard, name, error)
+                shard = self._writer.head.shard
+                logger.error("%s does not adopt %s: %s", shard, name, error, extra=on(shard, generation=name))
         return tuple(name for name in wanted if name not in self._unwritable)
 
     async def _change_live(self, wanted: tuple[str, ...]) -> None:
@@ -164,7 +166,7 @@ class Caretaker:
             await self._note(fill.generation, note)
             return False
         fill.keys, fill.lost = await missing_keys(self._store, self._writer.head.shard, fill.generation)
-        _tell_lost(fill.generation, fill.lost)
+        _tell_lost(self._writer.head.shard, fill.generation, fill.lost)
         fill.listed_at = time.monotonic()
         if not fill.keys and not fill.lost:
             await self._complete(fill.generation)
@@ -178,7 +180,7 @@ class Caretaker:
             )
             fill.lost.update(piece.lost)
             fill.give_back(piece.left)
-            _tell_lost(generation.name, piece.lost)
+            _tell_lost(head.shard, generation.name, piece.lost)
             if piece.documents:
                 await self._store.stage(head.shard, piece.staged(generation.name))
                 failpoint("backfill.staged")
@@ -196,6 +198,7 @@ class Caretaker:
                         standings={**head.standings, generation.name: replace(piece.standing, note="")},
                     )
                 )
+                self._writer.backfilled[generation.name] += len(piece.documents)
                 failpoint("backfill.committed")
         seconds = time.monotonic() - started
         fill.measured(seconds, len(keys) - len(piece.left))
@@ -252,9 +255,15 @@ class Caretaker:
         return list(islice(old, REAP_DOCUMENTS))
 
 
-def _tell_lost(generation: str, lost: Mapping[str, str]) -> None:
+def _tell_lost(shard: ShardId, generation: str, lost: Mapping[str, str]) -> None:
     for key, why in lost.items():
-        logger.warning("%s: %r cannot be backfilled: %s", generation, key, why)
+        logger.warning(
+            "%s: %r cannot be backfilled: %s",
+            generation,
+            key,
+            why,
+            extra=on(shard, generation=generation, source=key.partition("/")[0]),
+        )
 
 
 def _to_be_live(registry: Registry, live: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tessera.documents.draft import Stamp
 from tessera.errors import EventError, SequenceError, StagingError, TesseraError, UnavailableError
@@ -32,8 +32,10 @@ from tessera.failpoints import failpoint
 from tessera.generations.bootstrap import read_registry
 from tessera.limits import Limits
 from tessera.shards.building import (
+    CutFigures,
     GenerationPlan,
     LiveGeneration,
+    ParseFault,
     Plan,
     apply_changes,
     build_plan,
@@ -59,7 +61,10 @@ STAGING_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What one batch did. ``freshness_s``: seconds from each record's timestamp to the commit."""
+    """What one batch did. ``freshness_s``: seconds from each record's timestamp to the commit.
+
+    ``commit_s`` is what staging and committing took of ``seconds``. ``cut`` has figures by generation.
+    """
 
     records: int = 0
     duplicates: int = 0
@@ -70,6 +75,17 @@ class BatchReport:
     seconds: float = 0.0
     freshness_s: tuple[float, ...] = ()
     reasons: tuple[str, ...] = ()
+    commit_s: float = 0.0
+    cut: Mapping[str, CutFigures] = field(default_factory=dict)
+    parse_faults: Mapping[ParseFault, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SideWork:
+    """What was done beside batches: merges, and documents backfilled by generation."""
+
+    merges: int = 0
+    backfilled: Mapping[str, int] = field(default_factory=dict)
 
 
 class PureWorkError(Exception):
@@ -117,6 +133,9 @@ class ShardWriter:
         self._next_tombstone: dict[str, int] = {}
         self._in_doubt: Commit | None = None
         self.written_at = 0.0
+        self._commit_s = 0.0
+        self._merges = 0
+        self.backfilled: Counter[str] = Counter()
         self._caretaker = Caretaker(store, self)
         self._merger = Merger(store, shard)
 
@@ -189,6 +208,7 @@ class ShardWriter:
             if not fresh:
                 await self._commit_counters(duplicates)
                 return BatchReport(len(records), duplicates)
+            self._commit_s = 0.0
             plans = await self._apply(fresh, duplicates)
             self.written_at = time.monotonic()
         committed = self._clock()
@@ -202,6 +222,9 @@ class ShardWriter:
             seconds=committed - started,
             freshness_s=tuple(max(0.0, committed - record.timestamp_ms / 1000) for record in fresh),
             reasons=tuple(poison.reason for plan in plans for poison in plan.poison),
+            commit_s=self._commit_s,
+            cut=_merged_figures(plans),
+            parse_faults=sum((plan.parse_faults for plan in plans), Counter[ParseFault]()),
         )
 
     async def _apply(self, records: Sequence[Record], duplicates: int) -> list[Plan]:
@@ -255,6 +278,7 @@ class ShardWriter:
             plan_parts(plan, assembled)
 
     async def _commit(self, plan: Plan, records: Sequence[Record], duplicates: int) -> None:
+        began = time.perf_counter()
         commit, staged = self._compose(plan, records, duplicates)
         for attempt in range(1, STAGING_ATTEMPTS + 1):
             await self._store.stage(self._shard, staged)
@@ -266,6 +290,7 @@ class ShardWriter:
                     raise
             else:
                 break
+        self._commit_s += time.perf_counter() - began
         failpoint("batch.committed")
 
     def _compose(
@@ -378,6 +403,12 @@ class ShardWriter:
         """
         return await self._caretaker.backfill(lag, budget_s)
 
+    def take_side_work(self) -> SideWork:
+        """What was done beside batches since this was last called."""
+        done = SideWork(self._merges, dict(self.backfilled))
+        self._merges, self.backfilled = 0, Counter()
+        return done
+
     async def _merge(self, generation: str) -> bool:
         """Merge outside the lock, since batches must not wait; commit inside it. False where none is due."""
         merged = await self._merger.merge(generation, self.head.fence, self.head.seq)
@@ -398,6 +429,7 @@ class ShardWriter:
                     counters={"merges": 1},
                 )
             )
+            self._merges += 1
         failpoint("merge.committed")
         return True
 
@@ -430,3 +462,13 @@ def moved_under_writer(shard: ShardId, seq: int, head: Head | None) -> SequenceE
         f"shard {shard} stands at sequence {head.seq} under fence {head.fence}, not at {seq} as its writer "
         "left it: claim it again and go on from its applied offset"
     )
+
+
+def _merged_figures(plans: Sequence[Plan]) -> dict[str, CutFigures]:
+    merged: dict[str, CutFigures] = {}
+    for plan in plans:
+        for name, figures in plan.cut.items():
+            into = merged.setdefault(name, CutFigures())
+            into.tokens += figures.tokens
+            into.overlaps += figures.overlaps
+    return merged

@@ -64,12 +64,12 @@ def test_neighbours_are_joined_and_what_chunks_share_counts_once() -> None:
     assert assemble(JOINED, [first, replace(second, after="")], 6, words).used == 6
 
 
-def test_hits_are_taken_until_the_next_would_pass_the_budget() -> None:
+def test_hits_that_would_pass_the_budget_are_left_out() -> None:
     parts = ("One two.", "Three four five six.", "Seven.")
     found = [passage(50 * number, text, 3.0 - number) for number, text in enumerate(parts)]
     context = assemble(JOINED, found, 5, words)
-    assert (texts(context), context.left_out) == (["One two."], ("h/a:50", "h/a:100"))
-    assert context.utilization == 2 / 5
+    assert (texts(context), context.left_out) == (["One two.", "Seven."], ("h/a:50",))
+    assert context.utilization == 3 / 5
 
 
 def test_pieces_stand_in_the_order_of_the_text_or_of_their_scores() -> None:
@@ -192,7 +192,9 @@ def test_no_hits_make_an_empty_context_and_a_budget_of_nothing_is_refused() -> N
 def test_an_assembly_keeps_its_values_in_a_release(name: str) -> None:
     assembly = assembly_named(name)
     assert Assembly.from_value(assembly.to_value()) == assembly
-    assert assembly.id == f"{name}@1"
+    plain, colon, order = name.partition(":")
+    assert assembly.id == f"{plain}@1{colon}{order}"
+    assert assembly.order == (order or "source")
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
 from installation import NAMESPACE, Installation, broker_that_knows
 
 from tessera.assembly.assembly import JOINED, SENTENCES
-from tessera.errors import RefusedError
+from tessera.errors import CorruptionError, RefusedError
+from tessera.generations.bootstrap import first_registry
 from tessera.generations.control import ControlLog
 from tessera.generations.cutover import AskedWaiver, cutover, plan_cutover, plan_rollback, rollback
 from tessera.generations.description import described
+from tessera.generations.record import ControlRecord
+from tessera.generations.registry import Registry
 from tessera.releases import Release
 from tessera.shards.status import read_status
 from tessera.store.memory import MemoryStore
@@ -138,6 +142,40 @@ def test_a_store_that_lost_the_cutover_gets_the_assembly_back_from_the_control_l
         assert await served(lost) == Release("r2", "g2", assembly=SENTENCES)
 
     scenario(play)
+
+
+@pytest.mark.parametrize(
+    "assembly",
+    [
+        "sentences",
+        [],
+        {},
+        5,
+        {"name": "sentences"},
+        {**SENTENCES.to_value(), "hits": float("inf")},
+        {**SENTENCES.to_value(), "hits": 10**30},
+        {**SENTENCES.to_value(), "hits": None},
+        {**SENTENCES.to_value(), "floor": "0.9"} | {"ceiling": "much"},
+        {**SENTENCES.to_value(), "order": ["source"]},
+        {**SENTENCES.to_value(), "revision": 7},
+        {**SENTENCES.to_value(), "more": "of it"},
+    ],
+    ids=str,
+)
+def test_a_record_with_an_assembly_that_is_none_is_no_record_and_as_a_release_cannot_be_read(
+    assembly: object,
+) -> None:
+    record = ControlRecord("cutover", "g2", 1, "ann", 0, "id", release=Release("r2", "g2"))
+    value = json.loads(record.to_json(NAMESPACE))
+    value["release"]["assembly"] = assembly
+    hostile = json.dumps(value).replace("Infinity", "1e999").encode()
+    with pytest.raises(ValueError):  # noqa: PT011 - of several kinds; whoever reads the log ignores them all
+        ControlRecord.from_json(hostile)
+    with pytest.raises(CorruptionError):
+        Release.from_json(json.dumps(value["release"]).replace("Infinity", "1e999").encode())
+    registry = json.loads(first_registry().to_json()) | {"release": value["release"]}
+    with pytest.raises(CorruptionError):
+        Registry.from_json(json.dumps(registry).replace("Infinity", "1e999").encode())
 
 
 @pytest.mark.parametrize("generation", ["g1", "g2"])

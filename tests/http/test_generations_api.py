@@ -147,6 +147,30 @@ def test_the_whole_life_of_a_generation() -> None:
     with_service(use, cutover_wait_s=10)
 
 
+def test_the_assembly_of_contexts_is_moved_by_itself_and_shown_with_the_release() -> None:
+    async def context(service: Service) -> tuple[str, str]:
+        answer = (await service.client.get("/api/context", params={"q": "notice", "budget": 50})).json()
+        return answer["release"], answer["assembly"]
+
+    async def use(service: Service) -> None:
+        plan = await service.post("/g1/cutover", {"assembly": "sentences", "dry_run": True})
+        assert (plan["done"], plan["allowed"]) == (False, True)
+        assert "assembly joined@1 becomes sentences@1" in plan["changes"]
+        assert await context(service) == ("r1", "joined@1")
+        done = await service.post("/g1/cutover", {"assembly": "sentences"})
+        assert done["to_release"]["assembly"]["name"] == "sentences"
+        assert await context(service) == ("r2", "sentences@1")
+        shown = GenerationDetail.model_validate(await service.get("/g1"))
+        assert (shown.release, shown.assembly) == ("r2", "sentences@1")
+        assert (await service.post("/g1/cutover", {"assembly": "best"}, 422))["error"]["code"]
+        again = await service.post("/g1/cutover", {"assembly": "sentences"}, 409)
+        assert again["error"]["code"] == "already"
+        await service.post("/rollback", {})
+        assert await context(service) == ("r1", "joined@1")
+
+    with_service(use)
+
+
 def test_a_rollback_is_served_at_once() -> None:
     async def use(service: Service) -> None:
         await service.post("", {"policy": "window-200"}, 201)

@@ -43,7 +43,11 @@ def test_budgets_rise_and_those_of_the_command_stand_in_for_the_plans(tmp_path: 
         ("[40, 12]", "[0]", "lab.toml: budgets holds 0; a budget is 1 token or more"),
         ("[40, 12]", "[]", "lab.toml: budgets is empty"),
         ("[40, 12]", "[9, 9]", "lab.toml: budgets holds 9 twice"),
-        ('"joined", ', '"glued", ', "lab.toml: assembly holds 'glued'; there are joined, sentences"),
+        (
+            '"joined", ',
+            '"glued", ',
+            "lab.toml: assembly holds 'glued'; there are joined, sections, sentences",
+        ),
         ('"joined", ', '"sentences", ', "lab.toml: assembly names one twice"),
         ('["joined", "sentences"]', "[]", "lab.toml: assembly is empty"),
         ('questions = "questions.jsonl"', "", "lab.toml: questions: is missing"),

@@ -359,3 +359,36 @@ def test_a_gap_in_the_log_is_counted_and_reading_goes_on_where_the_log_begins() 
         assert metrics.LOG_GAPS.labels(*SHARD)._value.get() == gaps + 1
 
     run(test())
+
+
+SECRET = "mellifluous"
+
+
+def test_no_log_line_holds_what_a_record_holds(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of what cannot be decoded, nor of what is refused or fails in the middle."""
+    caplog.set_level("DEBUG")
+
+    def cut(*_: object) -> None:
+        raise ValueError(f"cannot cut {SECRET}")
+
+    monkeypatch.setattr("tessera.shards.building.cut_document", cut)
+
+    async def scenario() -> None:
+        store = MemoryStore()
+        doc_id, *_ = ids_in(SHARD, 1)
+        values = [
+            f'{{"v": 1, "op": "upsert", "content": "{SECRET}"'.encode(),
+            orjson.dumps({"v": 1, "op": SECRET, "source": "handbook", "doc_id": doc_id}),
+            orjson.dumps({"v": 1, "op": "upsert", "source": SECRET, "doc_id": SECRET, "content": SECRET}),
+        ]
+        key = f"handbook/{doc_id}".encode()
+        poison = [Record(DOCUMENTS, 0, offset, key, value, (), 1_000) for offset, value in enumerate(values)]
+        async with driver(store) as running:
+            await running.feed([*poison, upsert(doc_id, len(values), content=f"# T\n\n{SECRET}\n")])
+        assert len(await list_deadletters(store)) == 4
+        assert [record.message for record in caplog.records if "became dead letters" in record.message]
+
+    run(scenario())
+    assert not [record for record in caplog.records if SECRET in str(record.__dict__)]

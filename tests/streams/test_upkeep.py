@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from streams.upkeep import ROUND_S, Upkeep
+from tessera.shards.writer import SideWork
 from tessera.store.base import ShardId
 
 
@@ -21,6 +22,9 @@ class FillingWriter:
 
     async def tick(self) -> None:
         pass
+
+    def take_side_work(self) -> SideWork:
+        return SideWork()
 
     async def deliver(self, produce: object) -> int:
         return 0
