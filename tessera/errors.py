@@ -26,6 +26,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 
 class TesseraError(Exception):
     """Base of all errors raised on purpose; the message says what, where and what to do."""
@@ -59,7 +61,13 @@ class SourceError(InputError):
 
 
 class QueryError(InputError):
-    """A search request outside its bounds."""
+    """A search request outside its bounds. ``reason`` is the stable word it is counted by."""
+
+    def __init__(
+        self, message: str, reason: Literal["out_of_bounds", "generation"] = "out_of_bounds"
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class CaseError(InputError):

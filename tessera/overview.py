@@ -82,7 +82,10 @@ def _source(source: SourceStatus, serving: str | None) -> dict[str, Any]:
     return {
         "documents": source.documents,
         "chunks": source.chunks.get(serving or "", 0),
+        "chunks_by_generation": source.chunks,
         "uncovered": source.uncovered.get(serving or "", 0),
+        "uncovered_lines": source.uncovered_lines.get(serving or "", 0),
+        "uncovered_ratio": source.uncovered_ratio(serving or ""),
         "parse_failures": source.parse_failures,
         "tombstones": source.tombstones,
         "text_bytes": source.text_bytes,

@@ -37,6 +37,10 @@ def summary(generation: Generation, registry: Registry, index: IndexStatus, now_
         **_release(name, registry),
         "chunks": sum(source.chunks.get(name, 0) for source in sources),
         "uncovered": sum(source.uncovered.get(name, 0) for source in sources),
+        "segments": sum(each.segments[name].count for each in index.shards if name in each.segments),
+        "stored_chunks": sum(each.segments[name].chunks for each in index.shards if name in each.segments),
+        "parity": _parity(index, name, registry.release.generation) if written else None,
+        "evidence_expires_at_ms": generation.evidence.expires_at_ms if generation.evidence else None,
         "progress": _progress(_found(name, registry, index, now_ms)) if written else None,
     }
 
@@ -56,6 +60,20 @@ def detail(generation: Generation, registry: Registry, index: IndexStatus, now_m
         "steps": [asdict(step) for step in generation.steps],
         "shards": standings,
     }
+
+
+def _parity(index: IndexStatus, name: str, serving: str) -> bool:
+    """Whether every shard holds the same documents and revisions in it as in the serving one."""
+    heads = [status.head for status in index.shards]
+    standings = [
+        (head.standings.get(name), head.standings.get(serving)) for head in heads if head is not None
+    ]
+    return len(standings) == len(heads) and all(
+        ours is not None
+        and theirs is not None
+        and (ours.documents, ours.fingerprint) == (theirs.documents, theirs.fingerprint)
+        for ours, theirs in standings
+    )
 
 
 def _release(name: str, registry: Registry) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tessera.http.access import Principals
+from tessera.http.measures import QUOTES, UTILIZATION, searching
 from tessera.http.schema import ContextBody, GroundingBody, GroundRequest, errors
 from tessera.http.services import Serving
 from tessera.search.context import Asked
@@ -30,7 +31,10 @@ async def context(
     generation: Annotated[str | None, Query(description="Another generation than the served one.")] = None,
 ) -> Response:
     """A context of verbatim pieces within a budget, made as the release says of what the caller may see."""
-    answer = await services.searcher.context(Asked(q, budget, k, floor), principals, source, generation)
+    with searching(services.searcher.release) as search:
+        answer = await services.searcher.context(Asked(q, budget, k, floor), principals, source, generation)
+        search.release, search.hits = answer.release, answer.assembled.hits
+    UTILIZATION.labels(answer.assembly).observe(answer.assembled.used / answer.assembled.budget)
     return Response(orjson.dumps(answer.to_value()), media_type="application/json")
 
 
@@ -39,4 +43,6 @@ async def ground(body: GroundRequest, services: Serving, principals: Principals)
     """Whether quotes stand, verbatim, in the chunks they are cited from, as these are now."""
     quotes = body.to_quotes()
     answer = await services.searcher.ground(quotes, body.floor, principals, body.generation)
+    for grounded in answer.quotes:
+        QUOTES.labels(grounded.verdict).inc()
     return Response(orjson.dumps(answer.to_value()), media_type="application/json")

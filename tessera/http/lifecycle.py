@@ -49,6 +49,12 @@ class GenerationBody(_Body):
     assembly: str | None = Field(description="that release's context assembly")
     chunks: int
     uncovered: int
+    segments: int
+    stored_chunks: int = Field(description="chunks in its segments, dead ones included")
+    parity: bool | None = Field(
+        description="whether every shard holds in it just what the serving one does; null as for progress"
+    )
+    evidence_expires_at_ms: int | None = Field(description="null where it has no evidence")
     progress: ProgressBody | None = Field(description="null where it is no longer written")
 
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tessera.errors import QueryError
+from tessera.http.index_metrics import IndexCollector
+
 REGISTRY = CollectorRegistry()
+_INDEX = IndexCollector()
+REGISTRY.register(_INDEX)
 
 _LATENCY_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
@@ -21,8 +28,51 @@ REQUESTS = Counter(
 REQUEST_SECONDS = Histogram(
     "tessera_http_request_seconds", "Time to answer.", ("route",), buckets=_LATENCY_S, registry=REGISTRY
 )
+_SHARE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
 SEARCH_SECONDS = Histogram(
-    "tessera_search_seconds", "Time of a search without HTTP.", buckets=_LATENCY_S, registry=REGISTRY
+    "tessera_search_seconds",
+    "Time of a search without HTTP.",
+    ("release",),
+    buckets=_LATENCY_S,
+    registry=REGISTRY,
+)
+SEARCHES = Counter(
+    "tessera_searches_total",
+    "Searches, by outcome: answered, empty (no hit), failed.",
+    ("release", "outcome"),
+    registry=REGISTRY,
+)
+REFUSALS = Counter(
+    "tessera_search_refusals_total",
+    "Searches refused, by reason: out_of_bounds, generation.",
+    ("reason",),
+    registry=REGISTRY,
+)
+NEAR_DUPLICATES = Histogram(
+    "tessera_search_near_duplicates_ratio",
+    "Share of a sampled answer's hits that nearly repeat a better hit.",
+    buckets=_SHARE,
+    registry=REGISTRY,
+)
+UTILIZATION = Histogram(
+    "tessera_context_utilization_ratio",
+    "Share of the budget that a context used.",
+    ("assembly",),
+    buckets=_SHARE,
+    registry=REGISTRY,
+)
+QUOTES = Counter(
+    "tessera_quotes_total",
+    "Quotes checked, by outcome: supported, stale, absent.",
+    ("outcome",),
+    registry=REGISTRY,
+)
+OUTCOMES = Counter(
+    "tessera_outcomes_total",
+    "Answers that a caller reported, by outcome: supported, unsupported, no_evidence.",
+    ("outcome",),
+    registry=REGISTRY,
 )
 _SHADOW_QUERIES = Counter(
     "tessera_shadow_queries_total",
@@ -33,26 +83,11 @@ _SHADOW_QUERIES = Counter(
 _SHADOW_OVERLAP = Histogram(
     "tessera_shadow_overlap_ratio",
     "Share of the hits of both generations that share text with a hit of the other.",
-    buckets=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    buckets=_SHARE,
     registry=REGISTRY,
 )
-_SOURCE = {
-    "documents": Gauge("tessera_source_documents", "Documents held.", ("source",), registry=REGISTRY),
-    "chunks": Gauge(
-        "tessera_source_chunks", "Chunks in the serving generation.", ("source",), registry=REGISTRY
-    ),
-    "uncovered": Gauge(
-        "tessera_source_uncovered_ranges", "Ranges that no chunk holds.", ("source",), registry=REGISTRY
-    ),
-    "parse_failures": Gauge(
-        "tessera_source_parse_failures", "Documents with bytes not UTF-8.", ("source",), registry=REGISTRY
-    ),
-}
-_DEAD_LETTERS = Gauge("tessera_deadletters_waiting", "Neither replayed nor discarded.", registry=REGISTRY)
-_BROKER_UP = Gauge("tessera_broker_reachable", "1 where the ends of the logs are known.", registry=REGISTRY)
-_LAG = Gauge(
-    "tessera_index_lag", "Records not applied yet, where known.", ("topic", "partition"), registry=REGISTRY
-)
+NO_RELEASE = "(none)"
+"""The release of a search that failed before it could know one."""
 
 NO_ROUTE = "(none)"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
@@ -67,19 +102,45 @@ def count_shadow(outcome: str, overlap: float | None) -> None:
         _SHADOW_OVERLAP.observe(overlap)
 
 
-def exposition(overview: dict[str, Any]) -> bytes:
+@contextmanager
+def searching(release: str | None) -> Iterator[Search]:
+    """Time and count one search; ``release`` is the one last read, for a search that fails."""
+    search = Search(release or NO_RELEASE)
+    began = time.perf_counter()
+    try:
+        yield search
+    except QueryError as refusal:
+        REFUSALS.labels(refusal.reason).inc()
+        raise
+    except Exception:
+        SEARCHES.labels(search.release, "failed").inc()
+        raise
+    SEARCH_SECONDS.labels(search.release).observe(time.perf_counter() - began)
+    SEARCHES.labels(search.release, "answered" if search.hits else "empty").inc()
+
+
+class Search:
+    """What is known of a search under way: the release that answers it, and how many hits it found."""
+
+    def __init__(self, release: str) -> None:
+        self.release = release
+        self.hits = 0
+
+
+def exposition(overview: Mapping[str, Any]) -> bytes:
     """The metrics in Prometheus' text format, the index as in ``overview``."""
-    for name, gauge in _SOURCE.items():
-        gauge.clear()
-        for source, values in overview["sources"].items():
-            gauge.labels(source).set(values[name])
-    _LAG.clear()
-    for shard in overview["shards"]:
-        if shard["lag"] is not None:
-            _LAG.labels(shard["topic"], shard["partition"]).set(shard["lag"])
-    _DEAD_LETTERS.set(overview["totals"]["dead_letters"])
-    _BROKER_UP.set(overview["broker"]["trouble"] is None)
+    _INDEX.hand(overview)
+    if overview["release"] is not None:
+        forget_releases({overview["release"], overview["previous"], NO_RELEASE})
     return generate_latest(REGISTRY)
+
+
+def forget_releases(kept: Iterable[str | None]) -> None:
+    """Drop the series of all other releases: each cutover makes one, and a service runs for months."""
+    for metric in (SEARCH_SECONDS, SEARCHES):
+        for release in {sample.labels["release"] for family in metric.collect() for sample in family.samples}:
+            if release not in kept:
+                metric.remove_by_labels({"release": release})
 
 
 class Measured:

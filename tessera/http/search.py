@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tessera.http.access import Principals
-from tessera.http.measures import SEARCH_SECONDS
+from tessera.http.measures import searching
 from tessera.http.schema import AnswerBody, errors
 from tessera.http.services import Serving
 
@@ -26,7 +26,8 @@ async def search(
     generation: Annotated[str | None, Query(description="Another generation than the served one.")] = None,
 ) -> Response:
     """The best chunks for a query, over everything committed before it, that the caller may see."""
-    with SEARCH_SECONDS.time():
+    with searching(services.searcher.release) as search:
         answer = await services.search(q, k, principals, source, generation)
+        search.release, search.hits = answer.release, len(answer.hits)
     # Written by hand: the answer is checked against its model in tests, not on every request.
     return Response(orjson.dumps(answer.to_value()), media_type="application/json")

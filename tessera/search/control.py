@@ -119,9 +119,10 @@ def written_generation(registry: Registry, name: str) -> Generation:
     generation = registry.generations.get(name)
     written = ", ".join(registry.written) or "none"
     if generation is None:
-        raise QueryError(f"there is no generation {name[:100]!r}; there are: {written}")
+        raise QueryError(f"there is no generation {name[:100]!r}; there are: {written}", "generation")
     if generation.state not in WRITTEN:
         raise QueryError(
-            f"generation {name!r} is {generation.state} and answers no more; there are: {written}"
+            f"generation {name!r} is {generation.state} and answers no more; there are: {written}",
+            "generation",
         )
     return generation

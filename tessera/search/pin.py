@@ -48,7 +48,8 @@ def require_whole(generation: str, lacking: Sequence[ShardId]) -> None:
     if lacking:
         raise QueryError(
             f"generation {generation!r} does not hold all documents of {_shards(lacking)} yet: wait for its "
-            f"backfill, see `tessera generation show {generation}`"
+            f"backfill, see `tessera generation show {generation}`",
+            "generation",
         )
 
 

@@ -188,6 +188,11 @@ class Searcher:
             return snapshot.search(counts, k, pin.release.scorer, principals, source)
 
     @property
+    def release(self) -> str | None:
+        """The release last read; None before the first."""
+        return self._control.release.release if self._control.release else None
+
+    @property
     def candidate(self) -> str | None:
         """The generation that a cutover would lead to, as far as :meth:`start` has seen; None without one."""
         registry = self._control.last_registry

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tessera.shards.deadletters import all_shards
 from tessera.store.base import GENERATION_COUNTERS, NO_OFFSET, Head, ShardId, ShardStore
 
+_NO_TOMBSTONES = 2**53 - 1
+"""Asked from here on, a manifest comes without its tombstones: only its few segments are wanted."""
+
 SOURCE_COUNTERS = ("documents", "tombstones", "parse_failures", "text_bytes")
 
 
 @dataclass(frozen=True, slots=True)
+class Segments:
+    """A generation's segments in one shard: how many, and all their chunks, dead ones included."""
+
+    count: int = 0
+    chunks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """One shard: its head (None where no worker has claimed it) and its totals since it was made."""
+    """One shard: its head (None where no worker has claimed it) and its totals since it was made.
+
+    ``segments`` are by live generation.
+    """
 
     shard: ShardId
     head: Head | None
@@ -25,6 +40,7 @@ class ShardStatus:
     deadletters: int
     merges: int
     waiting_deadletters: int
+    segments: Mapping[str, Segments] = field(default_factory=dict)
 
     @property
     def applied(self) -> int:
@@ -68,23 +84,44 @@ async def read_status(store: ShardStore) -> IndexStatus:
     shards = await all_shards(store)
     heads = await store.heads(shards)
     statuses = []
-    totals: Counter[str] = Counter()
+    totals: defaultdict[str, int] = defaultdict(int)
     for shard, head in zip(shards, heads, strict=True):
-        counters = await store.counters(shard) if head is not None else {}
-        waiting = 0 if head is None else len(await store.deadletters(shard))
-        statuses.append(_shard_status(shard, head, counters, waiting))
-        totals.update({name: amount for name, amount in counters.items() if ":" in name})
+        if head is None:
+            statuses.append(_shard_status(shard, None, {}, 0, {}))
+            continue
+        counters, waiting, segments = await asyncio.gather(
+            store.counters(shard), store.deadletters(shard), _segments(store, head)
+        )
+        statuses.append(_shard_status(shard, head, counters, len(waiting), segments))
+        for name, amount in counters.items():
+            if ":" in name:
+                totals[name] += amount
     live = {name for status in statuses if status.head for name in status.head.live}
     return IndexStatus(tuple(statuses), _by_source(totals), tuple(sorted(live)))
 
 
+async def _segments(store: ShardStore, head: Head) -> dict[str, Segments]:
+    """Segments by generation; without one that was given up since the head was read."""
+    manifests = await asyncio.gather(
+        *(store.manifest(head.shard, generation, _NO_TOMBSTONES) for generation in head.live)
+    )
+    return {
+        generation: Segments(len(found.segments), sum(meta.chunks for meta in found.segments.values()))
+        for generation, found in zip(head.live, manifests, strict=True)
+        if found is not None
+    }
+
+
 def _shard_status(
-    shard: ShardId, head: Head | None, counters: Mapping[str, int], waiting: int
+    shard: ShardId,
+    head: Head | None,
+    counters: Mapping[str, int],
+    waiting: int,
+    segments: Mapping[str, Segments],
 ) -> ShardStatus:
     names = ("records", "duplicates", "changes", "stale", "deadletters", "merges")
-    return ShardStatus(
-        shard, head, **{name: counters.get(name, 0) for name in names}, waiting_deadletters=waiting
-    )
+    totals = {name: counters.get(name, 0) for name in names}
+    return ShardStatus(shard, head, **totals, waiting_deadletters=waiting, segments=segments)
 
 
 def _by_source(totals: Mapping[str, int]) -> dict[str, SourceStatus]:
