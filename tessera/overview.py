@@ -11,13 +11,22 @@ from tessera.generations.description import described
 from tessera.generations.registry import Registry
 from tessera.kafka.admin import high_watermarks
 from tessera.settings import Settings, redacted
-from tessera.shards.status import IndexStatus, ShardStatus, SourceStatus, read_status
+from tessera.shards.status import IndexStatus, ShardStatus, SourceStatus, StatusReader
 from tessera.store.base import NO_OFFSET, ShardId, ShardStore
 
 
-async def read_overview(settings: Settings, store: ShardStore) -> dict[str, Any]:
-    """The status as JSON values. Where the broker does not answer, ends and lag are None and it says why."""
-    index = await read_status(store)
+async def read_overview(
+    settings: Settings,
+    store: ShardStore,
+    reader: StatusReader | None = None,
+    max_fields: int | None = None,
+) -> dict[str, Any]:
+    """The status as JSON values. Where the broker does not answer, ends and lag are None and it says why.
+
+    A ``reader`` that is given each time knows most of it already; see :meth:`StatusReader.read` for
+    ``max_fields``.
+    """
+    index = await (reader or StatusReader(store)).read(max_fields)
     ends: Mapping[ShardId, int] = {}
     trouble = None
     try:

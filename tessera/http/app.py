@@ -46,7 +46,7 @@ def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None =
         store = open_store() if open_store is not None else connect(settings.redis, settings.namespace)
         services = Services(settings, store)
         app.state.services = services
-        app.state.feed = Feed(services.overview)
+        app.state.feed = Feed(services.live_overview)
         services.start()
         try:
             yield

@@ -22,12 +22,16 @@ from tessera.policies import TOKENIZERS
 from tessera.search import Answer, Searcher
 from tessera.search.shadow import ShadowReads
 from tessera.settings import Settings
+from tessera.shards.status import StatusReader
 from tessera.store.base import ShardStore
 
 logger = logging.getLogger(__name__)
 
 STATUS_S = 1.0
 """A status is shared by all who ask within this time: each costs a connection to the broker."""
+
+MAX_FIELDS = 10_000
+"""Counters read for one update of those who watch. All of a thousand sources would hold up queries for long."""
 
 WARM_PAUSE_S = 0.2
 
@@ -44,6 +48,7 @@ class Services:
         self.shadow = ShadowReads(self.searcher, settings.shadow_share, count_shadow)
         self._publisher: Publisher | None = None
         self._connecting = asyncio.Lock()
+        self._reader = StatusReader(store)
         self._overview: dict[str, Any] = {}
         self._overview_until = 0.0
         self._reading = asyncio.Lock()
@@ -95,9 +100,19 @@ class Services:
         """The status of the whole index, at most :data:`STATUS_S` old."""
         async with self._reading:
             if time.monotonic() >= self._overview_until:
-                self._overview = await read_overview(self.settings, self.store)
+                self._overview = await read_overview(self.settings, self.store, self._reader)
                 self._overview_until = time.monotonic() + STATUS_S
             return self._overview
+
+    async def live_overview(self) -> dict[str, Any]:
+        """The status for those who watch it: numbers of sources may be a few seconds older than the rest.
+
+        That is so only where there are very many sources: an update costs no more however many there are.
+        """
+        async with self._reading:
+            if time.monotonic() < self._overview_until:
+                return self._overview
+            return await read_overview(self.settings, self.store, self._reader, MAX_FIELDS)
 
     def forget_overview(self) -> None:
         """Read the status anew when it is asked for next: something was changed through this service."""

@@ -365,4 +365,5 @@ def _decoded(fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
 
 
 def _integers(fields: Mapping[bytes, bytes]) -> dict[str, int]:
-    return {name.decode(): int(value) for name, value in fields.items()}
+    # A status reads tens of thousands: mapped, they take two thirds of a comprehension's time.
+    return dict(zip(map(bytes.decode, fields), map(int, fields.values()), strict=True))

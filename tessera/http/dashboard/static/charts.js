@@ -6,6 +6,10 @@ import { decimal } from "./format.js";
 const HEIGHT = 120;
 const DESCRIBE_MS = 15000;
 
+const LEAST_S = 120; // a minute's points are not stretched over the whole width
+
+const window_s = (plot, first, last) => [Math.min(first, last - LEAST_S), last];
+
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 class Chart {
@@ -26,7 +30,7 @@ class Chart {
       legend: { show: false },
       cursor: { show: false },
       select: { show: false },
-      scales: { y: { range: (plot, low, high) => [0, Math.max(1, (high ?? 0) * 1.15)] } },
+      scales: { x: { range: window_s }, y: { range: (plot, low, high) => [0, Math.max(1, (high ?? 0) * 1.15)] } },
       axes: [
         { ...axis, size: 22, space: 70, values: (plot, splits) => splits.map((t) => new Date(1000 * t).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" })) },
         { ...axis, size: 46, space: 34, values: (plot, splits) => splits.map(tick) },

@@ -5,6 +5,8 @@ import { UNKNOWN, duration, number, plural, short } from "./format.js";
 
 const BEHIND_S = 30; // shorter spells of lag are what a batch looks like
 
+const NAMED = 4;
+
 // What is wrong: [level, text, section], the worst first.
 export function reasons(status, behindSince, now_ms) {
   const found = [];
@@ -29,6 +31,11 @@ function news(status) {
     if (each.serving || !progress || !["building", "ready", "gated"].includes(each.state)) continue;
     const words = each.state === "gated" ? "may be cut over to" : each.state === "ready" ? "is filled and not verified yet" : each.paused ? "is paused" : "is being filled";
     found.push(["info", `Generation ${each.generation} ${words}`, "generations"]);
+  }
+  const losing = Object.keys(status.sources).filter((name) => status.sources[name].uncovered || status.sources[name].parse_failures);
+  if (losing.length) {
+    const named = losing.length > NAMED ? `${losing.slice(0, NAMED).join(", ")} and ${number(losing.length - NAMED)} more` : losing.join(", ");
+    found.push(["info", `${plural(losing.length, "source")} ${losing.length === 1 ? "loses" : "lose"} evidence: ${named}`, "sources"]);
   }
   return found;
 }

@@ -13,7 +13,7 @@ const COLUMNS = [
   ["documents", "Documents"],
   ["chunks", "Chunks"],
   ["uncovered", "Uncovered", "ranges that no chunk holds"],
-  ["parse_failures", "Unreadable", "documents with bytes that are not UTF-8"],
+  ["parse_failures", "Unreadable", "ranges of bytes that are not UTF-8"],
   ["text_bytes", "Text"],
   ["tombstones", "Deleted", "documents that are remembered as deleted"],
 ];
@@ -143,7 +143,7 @@ async function showCoverage(source) {
 function coverage(found, source) {
   const numbers = found.sources[source];
   const intro = numbers
-    ? `${plural(numbers.uncovered, "uncovered range")} and ${plural(numbers.parse_failures, "unreadable document")} in ${plural(numbers.documents, "document")}, as generation ${found.generation} holds them.`
+    ? `${plural(numbers.uncovered, "uncovered range")} and ${plural(numbers.parse_failures, "unreadable range")} in ${plural(numbers.documents, "document")}, as generation ${found.generation} holds them.`
     : "Nothing of it may be seen with this token.";
   const documents = found.documents.map((document) => {
     const parts = [el("h3", {}, document.doc_id)];
