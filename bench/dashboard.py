@@ -133,9 +133,8 @@ async def browse(settings: Settings, store: ShardStore, writers: dict[ShardId, S
                 await page.goto(url, wait_until="commit")
                 await page.wait_for_selector("#source-rows tr")
                 times.append(1000 * (time.perf_counter() - begun))
-            print(
-                f"page, until the table of sources is drawn: median {statistics.median(times):.0f} ms, worst {max(times):.0f} ms"
-            )
+            middle, worst = statistics.median(times), max(times)
+            print(f"page, until the table of sources is drawn: median {middle:.0f} ms, worst {worst:.0f} ms")
             await browser.close()
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -153,10 +152,9 @@ async def measure(given: argparse.Namespace, broker: str, redis: str) -> None:
     for busy in (0, given.busy, len(writers)):
         found = await updates(services, store, writers, given.updates, busy)
         for name, times in zip(("CPU", "wall"), zip(*found, strict=True), strict=True):
-            slow = sorted(times)[int(0.95 * len(times))]
-            print(
-                f"an update, {busy} of {len(writers)} shards changed, {name}: median {statistics.median(times):.1f} ms, p95 {slow:.1f} ms"
-            )
+            middle, slow = statistics.median(times), sorted(times)[int(0.95 * len(times))]
+            case = f"an update, {busy} of {len(writers)} shards changed, {name}"
+            print(f"{case}: median {middle:.1f} ms, p95 {slow:.1f} ms")
     await browse(settings, store, writers)
     await store.close()
 
@@ -172,7 +170,8 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=1)
     given = parser.parse_args()
     with (
-        tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker,
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedBroker(Path(folder) / "broker") as broker,
         EmbeddedRedis(Path(folder) / "redis") as redis,
     ):
         asyncio.run(measure(given, f"127.0.0.1:{broker.port}", redis.url))

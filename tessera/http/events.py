@@ -3,8 +3,8 @@
 A stream begins with ``hello`` and a whole ``status``. After that ``change`` brings what changed of the
 status, at most once a second: its keys replace those of the status, but for ``sources``, which holds only
 those that changed; ``sources_gone`` names those that are there no more. ``queries`` counts what was searched.
-``trouble`` says that the index cannot be read, and a whole ``status`` follows once it can. ``heartbeat`` comes
-between, so that a stream that broke can be told from an index in which nothing happens.
+``trouble`` says that the index cannot be read, and a whole ``status`` follows once it can. ``heartbeat``
+comes between, so that a stream that broke can be told from an index in which nothing happens.
 """
 
 from __future__ import annotations

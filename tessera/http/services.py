@@ -31,7 +31,7 @@ STATUS_S = 1.0
 """A status is shared by all who ask within this time: each costs a connection to the broker."""
 
 MAX_FIELDS = 10_000
-"""Counters read for one update of those who watch. All of a thousand sources would hold up queries for long."""
+"""Counters read for one update of those who watch: those of a thousand sources would hold up queries."""
 
 WARM_PAUSE_S = 0.2
 

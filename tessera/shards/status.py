@@ -101,8 +101,8 @@ class StatusReader:
 
     async def read(self, max_fields: int | None = None) -> IndexStatus:
         """The status. With ``max_fields``, counters are read only of shards that made a commit since or were
-        not read for :data:`REREAD_S`, those never read first, then the longest unread, and of no further known
-        shard once so many counters were read: the rest comes with the next calls.
+        not read for :data:`REREAD_S`, those never read first, then the longest unread, and of no further
+        known shard once so many counters were read: the rest comes with the next calls.
         """
         shards = await all_shards(self._store)
         heads = dict(zip(shards, await self._store.heads(shards), strict=True))

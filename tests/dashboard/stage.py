@@ -1,4 +1,4 @@
-"""A service for a browser to look at: a store in memory, a broker that knows what it is told, and workers by hand."""
+"""A service for a browser: a store in memory, a broker that knows what it is told, workers by hand."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Stage:
             self._server = _Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
             self._serving = asyncio.ensure_future(self._server.serve(sockets=[listening]))
             async with asyncio.timeout(DEADLINE_S):
-                while not self._server.started:
+                while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                     await asyncio.sleep(0.01)
 
         self.do(begin())
