@@ -1,11 +1,11 @@
 """Segments as bytes.
 
-Layout, version 1: ``TSEG``, version (u16), BLAKE2b-128 of all that follows, then seven sections, each a
+Layout, version 2: ``TSEG``, version (u16), BLAKE2b-128 of all that follows, then seven sections, each a
 length (u32) and one zstd frame. Integers are little-endian.
 
 =========  =============================================================================================
 documents  JSON: one list per field of DocumentEntry
-headings   JSON: list of heading paths
+headings   JSON: per heading path, how many titles it begins with as the path before, then its other titles
 terms      UTF-8, separated by LF (a term holds none)
 columns    residuals of the chunks' columns, see :func:`_column_residuals`
 counts     postings per term
@@ -15,6 +15,9 @@ tfs        term frequencies
 
 The last four are arrays: width in bytes (u8), number of values (u32), then the values' lowest bytes, their
 second bytes, and so on: bytes of equal significance compress best beside each other.
+
+Version 1, which is still read, has the heading paths in full: a long title was there again for each section
+under it, in megabytes where the document has kilobytes.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ import hashlib
 import json
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -31,10 +35,11 @@ import numpy.typing as npt
 import zstandard
 
 from tessera.errors import CorruptionError
-from tessera.index.segment import COLUMNS, I64, DocumentEntry, Segment
+from tessera.index.segment import COLUMNS, I64, DocumentEntry, HeadingPath, Segment
 
 MAGIC = b"TSEG"
-VERSION = 1
+VERSION = 2
+_READ = (1, VERSION)
 _HEADER = struct.Struct("<4sH16s")
 _LENGTH = struct.Struct("<I")
 _ARRAY = struct.Struct("<BI")
@@ -63,7 +68,7 @@ def encode(segment: Segment) -> bytes:
     counts = np.diff(segment.term_start)
     sections = [
         _json([list(field) for field in zip(*segment.documents, strict=True)]),
-        _json(segment.headings),
+        _json(list(_front_coded(segment.headings))),
         "\n".join(segment.terms).encode(),
         b"".join(map(_pack, _column_residuals(segment))),
         _pack(counts),
@@ -83,22 +88,23 @@ def decode(data: bytes) -> Segment:
     if len(data) < _HEADER.size or data[:4] != MAGIC:
         raise CorruptionError(f"not a segment ({len(data)} bytes): it should begin with {MAGIC!r}; {_REMEDY}")
     _, version, checksum = _HEADER.unpack_from(data)
-    if version != VERSION:
+    if version not in _READ:
+        known = " and ".join(map(str, _READ))
         raise CorruptionError(
-            f"segment of version {version}; this build reads version {VERSION}: use the build that wrote it"
+            f"segment of version {version}; this build reads versions {known}: use the build that wrote it"
         )
     body = memoryview(data)[_HEADER.size :]
     if _checksum(body) != checksum:
         raise CorruptionError(
             f"segment of {len(data)} bytes fails its checksum: cut short or changed; {_REMEDY}"
         )
-    return _decode_body(body)
+    return _decode_body(body, version)
 
 
 _REMEDY = "restore the server from a backup, or rebuild the generation"
 
 
-def _decode_body(body: memoryview) -> Segment:
+def _decode_body(body: memoryview, version: int) -> Segment:
     documents, headings, terms, columns, counts, chunks, tfs = _sections(body)
     fields = json.loads(documents)
     term_counts = next(_unpack(counts))
@@ -106,13 +112,30 @@ def _decode_body(body: memoryview) -> Segment:
     starts = term_start[:-1][term_counts > 0]
     return Segment(
         documents=tuple(_document(values) for values in zip(*fields, strict=True)),
-        headings=tuple(tuple(path) for path in json.loads(headings)),
+        headings=_paths(json.loads(headings), version),
         terms=tuple(terms.decode().split("\n")) if terms else (),
         columns=_columns(list(_unpack(columns))),
         term_start=term_start,
         posting_chunk=_running(next(_unpack(chunks)), starts).astype(np.uint32),
         posting_tf=next(_unpack(tfs)).astype(np.uint32),
     )
+
+
+def _front_coded(paths: Iterable[HeadingPath]) -> Iterator[list[int | str]]:
+    before: HeadingPath = ()
+    for path in paths:
+        alike = len(commonprefix([before, path]))  # noqa: RUF071 - of titles, not of a string
+        yield [alike, *path[alike:]]
+        before = path
+
+
+def _paths(coded: Iterable[list[Any]], version: int) -> tuple[HeadingPath, ...]:
+    if version == 1:
+        return tuple(map(tuple, coded))
+    paths: list[HeadingPath] = [()]
+    for alike, *titles in coded:
+        paths.append((*paths[-1][:alike], *titles))
+    return tuple(paths[1:])
 
 
 def _document(values: Sequence[Any]) -> DocumentEntry:

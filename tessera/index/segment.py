@@ -18,6 +18,8 @@ from tessera.store.base import segment_blob as segment_blob
 
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
+HeadingPath = tuple[str, ...]
+"""Titles, outermost first."""
 
 
 class DocumentEntry(NamedTuple):
@@ -60,7 +62,7 @@ class ChunkEntry(NamedTuple):
     end_line: int
     start_token: int
     end_token: int
-    headings: tuple[str, ...]
+    headings: HeadingPath
     indexed_text: str
 
 
@@ -76,7 +78,7 @@ class Segment:
     """
 
     documents: tuple[DocumentEntry, ...]
-    headings: tuple[tuple[str, ...], ...]
+    headings: tuple[HeadingPath, ...]
     terms: tuple[str, ...]
     columns: U32
     term_start: I64

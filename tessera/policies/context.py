@@ -24,6 +24,10 @@ SECTION_TOKENS: Final = 200
 """Bounds a section's context where half the size is more: else what stands before a thousand short sections
 would be indexed whole with each."""
 
+MAX_CONTEXT_CHARACTERS: Final = 2_000
+"""Characters of a path, and of what a section begins with, at most: one token can be a megabyte long, and
+would go with every chunk."""
+
 _BLANK: Final = " \t\r\n"
 
 
@@ -61,8 +65,9 @@ class Contexts:
 
     def _fitting_path(self, headings: tuple[str, ...]) -> tuple[str, int]:
         """The innermost headings that fit, and their tokens."""
-        for first in range(len(headings)):
-            path = SEPARATOR.join(headings[first:])
+        short = _innermost(headings)
+        for first in range(len(short)):
+            path = SEPARATOR.join(short[first:])
             tokens = len(self._starts_of(path))
             if self._limit is None or tokens <= self._limit:
                 return path, tokens
@@ -79,6 +84,13 @@ class Contexts:
         first, after = self._token_starts.searchsorted((start, end)).tolist()
         if limit < 1 or first == after:
             return "", 0
+        if (
+            end - start > MAX_CONTEXT_CHARACTERS
+        ):  # up to the last token that begins within, which may end beyond
+            after = int(self._token_starts.searchsorted(start + MAX_CONTEXT_CHARACTERS)) - 1
+            if after <= first:
+                return "", 0
+            end = int(self._token_starts[after])
         if after - first > limit:
             end = int(self._token_starts[first + limit])
         while True:
@@ -97,4 +109,12 @@ def paragraph_contexts(chunks: Iterable[Chunk]) -> list[Chunk]:
 
 
 def _without(path: Sequence[str], own: set[str]) -> str:
-    return SEPARATOR.join(title for title in path if title not in own)
+    return SEPARATOR.join(_innermost([title for title in path if title not in own]))
+
+
+def _innermost(path: Sequence[str]) -> Sequence[str]:
+    """The path from the outermost heading on that lets it be short enough; nothing where none does."""
+    for first in range(len(path)):
+        if sum(map(len, path[first:])) + len(SEPARATOR) * (len(path) - first - 1) <= MAX_CONTEXT_CHARACTERS:
+            return path[first:]
+    return ()

@@ -48,8 +48,8 @@ REVISIONS: Final = {
     "sentence": "sentence@1",
     "markdown": "markdown@2",
     "none": "none@1",
-    "headings": "headings@1",
-    "section": "section@1",
+    "headings": "headings@2",
+    "section": "section@2",
 }
 """What a parser and a treatment of parent context are called in a policy's identity.
 

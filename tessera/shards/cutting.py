@@ -11,7 +11,7 @@ from tessera.documents.identity import document_stem
 from tessera.documents.log import Region, regions
 from tessera.documents.record import DocumentRecord, IndexedState
 from tessera.documents.storage import HeldText
-from tessera.index.segment import ChunkEntry
+from tessera.index.segment import ChunkEntry, HeadingPath
 from tessera.ingestion import Chunk, Resume, lf_lines, uncovered_ranges
 from tessera.policies import ChunkPolicy
 
@@ -150,6 +150,17 @@ class _Run:
         )
 
 
+MAX_TITLE = 200
+"""Code points of a title in a heading path as it is stored and answered: a title can be a megabyte, and each
+hit below it would bring it again. The chunk that holds the heading has all of it."""
+
+
+def _shown(headings: HeadingPath) -> HeadingPath:
+    if max(map(len, headings), default=0) <= MAX_TITLE:
+        return headings
+    return tuple(title[:MAX_TITLE] for title in headings)
+
+
 def entries(chunks: Iterable[Chunk], text: str, begin: Resume, start_byte: int) -> Iterator[ChunkEntry]:
     """Chunks with the byte spans the index keeps; ``text`` is the source from ``begin`` on."""
     ascii_only = text.isascii()
@@ -173,6 +184,6 @@ def entries(chunks: Iterable[Chunk], text: str, begin: Resume, start_byte: int) 
             chunk.end_line,
             chunk.start_token or 0,
             chunk.end_token or 0,
-            chunk.headings,
+            _shown(chunk.headings),
             f"{chunk.context}\n{chunk.text}" if chunk.context else chunk.text,
         )

@@ -8,17 +8,18 @@ from hypothesis import strategies as st
 from samples import Batch, batches, contents
 
 from tessera.errors import CorruptionError
+from tessera.index import codec
 from tessera.index.analyzer import WordsAnalyzer
 from tessera.index.builder import build_segment
 from tessera.index.codec import VERSION, decode, encode
 from tessera.index.segment import ChunkEntry, DocumentEntry
 
 ANALYZER = WordsAnalyzer()
-GOLDEN = Path(__file__).parent.parent / "compat" / "segment-v1.bin"
+GOLDENS = [Path(__file__).parent.parent / "compat" / f"segment-v{version}.bin" for version in (1, VERSION)]
 
 
 def golden_batch() -> Batch:
-    """What the golden file holds. Never change it: it stands for segments that are stored somewhere."""
+    """What the golden files hold. Never change it: it stands for segments that are stored somewhere."""
     entry = DocumentEntry(
         "handbook", "contracts/msa.md", 42, "sha256:00ff", ("group:legal", "*"), "text/markdown", "t-1", 97, 7
     )
@@ -44,13 +45,14 @@ def test_decoding_gives_back_the_segment(batch: Batch) -> None:
     assert contents(decode(encode(segment))) == contents(segment)
 
 
-def test_version_1_is_decoded_for_ever() -> None:
-    assert contents(decode(GOLDEN.read_bytes())) == contents(build_segment(golden_batch(), ANALYZER))
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: path.stem)
+def test_every_version_is_decoded_for_ever(golden: Path) -> None:
+    assert contents(decode(golden.read_bytes())) == contents(build_segment(golden_batch(), ANALYZER))
 
 
 @given(st.data())
 def test_a_changed_or_missing_byte_is_found(data: st.DataObject) -> None:
-    blob = GOLDEN.read_bytes()
+    blob = GOLDENS[-1].read_bytes()
     at = data.draw(st.integers(0, len(blob) - 1))
     changed = bytes([*blob[:at], blob[at] ^ data.draw(st.integers(1, 255)), *blob[at + 1 :]])
     with pytest.raises(CorruptionError):
@@ -60,8 +62,8 @@ def test_a_changed_or_missing_byte_is_found(data: st.DataObject) -> None:
 
 
 def test_a_future_version_is_refused_by_name() -> None:
-    blob = GOLDEN.read_bytes()
-    with pytest.raises(CorruptionError, match=f"version {VERSION + 1}.*reads version {VERSION}"):
+    blob = GOLDENS[-1].read_bytes()
+    with pytest.raises(CorruptionError, match=f"version {VERSION + 1}.*reads versions 1 and {VERSION}"):
         decode(blob[:4] + bytes([VERSION + 1, 0]) + blob[6:])
 
 
@@ -70,3 +72,15 @@ def test_terms_more_frequent_than_a_byte_or_two_can_tell_survive() -> None:
     chunks = [ChunkEntry(0, 0, 1, 0, 1, 1, 1, 0, 1, (), "x " * 70_000 + "y " * 300 + "z")]
     segment = decode(encode(build_segment([(entry, chunks)], ANALYZER)))
     assert segment.posting_tf.tolist() == [70_000, 300, 1]
+
+
+def test_a_long_title_over_many_sections_is_stored_once() -> None:
+    entry = DocumentEntry("a", "b", 1, "sha256:0", (), "text/markdown", "t", 9, 1)
+    chunks = [
+        ChunkEntry(each, each, each + 1, each, each + 1, 1, 1, 0, 1, ("long " * 1000, f"section {each}"), "x")
+        for each in range(2000)
+    ]
+    blob = encode(build_segment([(entry, chunks)], ANALYZER))
+    _, headings, *_ = codec._sections(memoryview(blob)[22:])
+    assert len(headings) < 100_000
+    assert {path[0] for path in decode(blob).headings} == {"long " * 1000}

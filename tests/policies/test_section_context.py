@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tessera.ingestion import Block, Chunk, Resume, markdown_blocks
 from tessera.policies import ChunkPolicy, TextPolicy
-from tessera.policies.context import SECTION_TOKENS
-from tessera.policies.policy import SIZED
+from tessera.policies.context import MAX_CONTEXT_CHARACTERS, SECTION_TOKENS
+from tessera.policies.policy import CONTEXTUAL, SIZED
 
 BLOCKS = [
     *(f"{'#' * level} {title}\n" for level in (1, 2, 3) for title in ("A", "B b", "C c c", "D d d d d d d")),
@@ -94,6 +94,31 @@ def test_a_section_is_bounded_where_the_size_is_not() -> None:
     text = "# A\n\n" + "w " * 5_000 + "\n\n## B\n\nx\n"
     assert len(words(policy("markdown", None).chunk(text, "d")[-1].context)) == SECTION_TOKENS
     assert len(words(policy("markdown", 9_000).chunk(text, "d")[-1].context)) == SECTION_TOKENS
+
+
+LONG = "x" * MAX_CONTEXT_CHARACTERS
+SECTIONS = "".join(f"## {number}\n\nw\n\n" for number in range(300))
+
+
+@pytest.mark.parametrize("treatment", ["headings", "section"])
+@pytest.mark.parametrize("parser", CONTEXTUAL)
+@pytest.mark.parametrize("begin", [f"# {LONG}y\n\n", f"# A\n\n{LONG}y\n\n", f"# A {LONG}\n\na {LONG} b\n\n"])
+def test_one_token_without_end_does_not_go_with_every_chunk(begin: str, parser: str, treatment: str) -> None:
+    size = 20 if parser in SIZED else None
+    if treatment == "section" and size is None:
+        pytest.skip("paragraphs have headings only")
+    text = begin + SECTIONS
+    chunks = ChunkPolicy("p", TextPolicy(parser, size, 0, treatment)).chunk(text, "d")
+    assert len(chunks) > 20
+    assert sum(len(chunk.context) for chunk in chunks if chunk.start > len(begin) + 100) < 2 * len(text)
+    assert all(len(chunk.context) <= 2 * MAX_CONTEXT_CHARACTERS for chunk in chunks)
+
+
+def test_a_title_of_just_the_characters_that_a_context_may_have_stands_in_it() -> None:
+    chunks = ChunkPolicy("p", TextPolicy("markdown", 20, 0, "headings")).chunk(
+        f"# {LONG}\n\n" + SECTIONS, "d"
+    )
+    assert chunks[-1].context == LONG
 
 
 @pytest.mark.parametrize("parser", SIZED)
