@@ -19,12 +19,15 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from tessera.assembly.assembly import Assembly
 from tessera.assembly.passage import Context, Passage, Piece, Span
 from tessera.ingestion import sentence_spans
 
 Measure = Callable[[str], int]
+"""What a text takes of the budget: what its two parts do together, unless it is cut within a word."""
+
 Others = Mapping[str, Sequence[Span]]
 Leads = Mapping[str, Sequence[Passage]]
 
@@ -41,7 +44,7 @@ def assemble(
 ) -> Context:
     """The context made of ``passages``, the best first, that measures ``budget`` at most.
 
-    ``measure`` says what a text takes of the budget: its tokens, or its characters. ``others`` are spans of
+    ``measure`` says what a text takes of the budget: its words, or its characters. ``others`` are spans of
     further chunks of the passages' documents, which assembly by sentences needs to know who holds a sentence.
     ``leads`` are by a passage's uid the first chunks of the sections that it is in, for assembly by sections.
     ValueError where ``budget`` is less than 1.
@@ -85,14 +88,15 @@ class _Texts:
     """The texts of documents, as far as hits hold them."""
 
     def __init__(self, hits: Iterable[Passage]) -> None:
-        self._hits: dict[str, list[Passage]] = defaultdict(list)
+        self._held: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self._reach: dict[str, list[int]] = defaultdict(list)
         """How far into the document each hit and those before it reach: where reading may begin."""
         self._blank: dict[tuple[str, int, int], bool] = {}
         for hit in sorted(hits, key=lambda hit: (hit.key, hit.start)):
-            self._hits[hit.key].append(hit)
+            held = hit.text + hit.after
+            self._held[hit.key].append((hit.start, held))
             reach = self._reach[hit.key]
-            reach.append(max(reach[-1] if reach else 0, hit.start + len(hit.text) + len(hit.after)))
+            reach.append(max(reach[-1] if reach else 0, hit.start + len(held)))
 
     def joins(self, key: str, before: int, after: int) -> bool:
         """Whether only blank space, known from some hit, is between two offsets; True where they touch."""
@@ -106,19 +110,16 @@ class _Texts:
     def read(self, key: str, start: int, end: int, missing: str = "") -> str:
         """The text from ``start`` to ``end``; ``missing`` stands for each stretch that no hit holds."""
         parts, at = [], start
-        hits = self._hits[key]
-        for number in range(bisect_right(self._reach[key], start), len(hits)):
-            hit = hits[number]
-            held = hit.text + hit.after
-            if hit.start + len(held) <= at:
+        for begin, held in islice(self._held[key], bisect_right(self._reach[key], start), None):
+            if begin + len(held) <= at:
                 continue
-            if hit.start >= end:
+            if begin >= end:
                 break
-            if hit.start > at:
+            if begin > at:
                 parts.append(missing)
-                at = hit.start
-            parts.append(held[at - hit.start : end - hit.start])
-            at = min(hit.start + len(held), end)
+                at = begin
+            parts.append(held[at - begin : end - begin])
+            at = min(begin + len(held), end)
         if at < end:
             parts.append(missing)
         return "".join(parts)
@@ -146,7 +147,7 @@ def _holders(spans: Iterable[Span], start: int, end: int) -> int:
 
 
 class _Packing:
-    """What has been taken: spans of documents, joined and rising, with what they measure."""
+    """What has been taken: spans of documents, disjoint and rising, with what each measures."""
 
     def __init__(self, budget: int, measure: Measure, texts: _Texts) -> None:
         self.texts = texts
@@ -158,16 +159,42 @@ class _Packing:
 
     def take(self, key: str, span: Span) -> bool:
         """Take the span as well, unless that would pass the budget; whether it was taken."""
-        before = self.taken.get(key, [])
-        joined = _joined([*before, span], key, self.texts)
-        new, old = set(joined).difference(before), set(before).difference(joined)
-        self._costs |= {(key, each): self._measure(self.texts.read(key, *each)) for each in new}
-        used = self.used + sum(self._costs[key, each] for each in new)
-        used -= sum(self._costs[key, each] for each in old)
+        taken = self.taken.setdefault(key, [])
+        first, after, whole = self._joined(key, taken, span)
+        old = taken[first:after]
+        cost = self._cost(key, whole, old)
+        used = self.used + cost - sum(self._costs[key, each] for each in old)
         if used > self.budget:
             return False
-        self.taken[key], self.used = joined, used
+        taken[first:after] = [whole]
+        self._costs[key, whole], self.used = cost, used
         return True
+
+    def _joined(self, key: str, taken: Sequence[Span], span: Span) -> tuple[int, int, Span]:
+        """Which of the taken spans the new one joins, from the first to before the second, and all as one."""
+        start, end = span
+        first = after = bisect_right(taken, span)
+        while first and self.texts.joins(key, taken[first - 1][1], start):
+            first -= 1
+            start, end = min(start, taken[first][0]), max(end, taken[first][1])
+        while after < len(taken) and self.texts.joins(key, end, taken[after][0]):
+            end = max(end, taken[after][1])
+            after += 1
+        return first, after, (start, end)
+
+    def _cost(self, key: str, whole: Span, old: Sequence[Span]) -> int:
+        """What the whole measures: only what is new of it is read, else a long piece is read ever again."""
+        borders = [at for span in old for at in span if whole[0] < at < whole[1]]
+        if any(self._within_word(key, at) for at in borders):
+            return self._measure(self.texts.read(key, *whole))
+        ends = [whole[0], *(span[1] for span in old)]
+        starts = [*(span[0] for span in old), whole[1]]
+        new = [self.texts.read(key, *gap) for gap in zip(ends, starts, strict=True) if gap[0] < gap[1]]
+        return sum(map(self._measure, new)) + sum(self._costs[key, each] for each in old)
+
+    def _within_word(self, key: str, at: int) -> bool:
+        around = self.texts.read(key, at - 1, at + 1)
+        return all(each == "_" or each.isalnum() for each in around)
 
 
 def _take(assembly: Assembly, candidates: Sequence[_Candidate], packing: _Packing) -> None:
@@ -202,16 +229,6 @@ def _take_leads(
     paying = [known[uid] for uid, number in pieces.items() if number >= assembly.parents]
     paying.sort(key=lambda each: (-best[each.uid], each.key, -each.start))
     return [lead for lead in paying if packing.take(lead.key, (lead.start, lead.end))]
-
-
-def _joined(spans: Iterable[Span], key: str, texts: _Texts) -> list[Span]:
-    joined: list[Span] = []
-    for start, end in sorted(spans):
-        if joined and texts.joins(key, joined[-1][1], start):
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined
 
 
 def _pieces(packing: _Packing, hits: Sequence[Passage]) -> list[Piece]:

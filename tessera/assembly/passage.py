@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 Span = tuple[int, int]
 """Code points from the first to before the second."""
+
+
+MAX_BLANK: Final = 4096
+"""Characters of blank space over which neighbours are joined. It costs no tokens, so the budget does not
+bound it: the missing lines of a log stand as empty lines, up to millions of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +19,8 @@ class Passage:
     """A hit as assembly sees it: code points ``start`` to ``end`` of document ``key``, half-open.
 
     ``key`` is ``<source>/<doc_id>``, ``uid`` the chunk's; ``score`` is not negative. ``after`` is the blank
-    space that follows in the document: where it reaches the next chunk, both are neighbours.
+    space that follows in the document, :data:`MAX_BLANK` of it at most: where it reaches the next chunk, both
+    are neighbours.
     """
 
     key: str

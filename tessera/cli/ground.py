@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def _read(file: str) -> GroundRequest:
     except OSError as error:
         raise QueryError(f"{file}: {error.strerror}: name a file that can be read, or -") from error
     try:
-        return GroundRequest.model_validate_json(encoded)
+        return GroundRequest.model_validate_json(encoded.removeprefix(BOM_UTF8))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"

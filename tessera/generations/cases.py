@@ -123,7 +123,7 @@ def load_case_lines(path: str | Path) -> tuple[Case, ...]:
 
 def _text(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise CaseError(f"{path}: cannot be read ({error}): give a case file in UTF-8") from error
 

@@ -10,6 +10,7 @@ from tessera.generations.moments import shown
 from tessera.generations.progress import Progress, progress
 from tessera.generations.readers import Reader, following, lacking
 from tessera.generations.registry import Evidence, Generation, Registry
+from tessera.generations.transitions import when_retired
 from tessera.settings import Settings
 from tessera.shards.status import IndexStatus
 from tessera.store.base import Head, ShardId
@@ -144,7 +145,7 @@ def _state(situation: Situation, candidate: Generation) -> Check:
         if filled
         else f"it is building: wait for its backfill (`tessera generation backfill {name}`), then verify it",
         "serving": "it is served already",
-        "retired": "it is retired: `tessera generation rollback` serves the previous release",
+        "retired": f"it is retired: {when_retired(situation.registry, name)}",
     }.get(candidate.state, f"it is {candidate.state}, for good")
     return Check("state", candidate.state in ("ready", "gated"), detail)
 

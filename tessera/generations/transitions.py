@@ -309,7 +309,7 @@ _NEXT: Mapping[State, str] = {
     "ready": "`tessera generation compare` it with the serving generation",
     "gated": "`tessera generation cutover {name}` serves it",
     "serving": "it holds everything and is served: `tessera generation list` shows those that are not",
-    "retired": "`tessera generation rollback` serves it again, `contract {name}` removes it",
+    "retired": "{retired}",
     "contracting": "`tessera generation contract {name}` finishes what was begun",
     "contracted": "create a generation under another name",
     "abandoned": "create a generation under another name",
@@ -334,9 +334,19 @@ def _in(registry: Registry, record: ControlRecord, *states: State) -> Generation
         raise RefusedError(
             "state",
             f"{generation.name!r} is {generation.state}; {record.action} needs {' or '.join(states)}",
-            _NEXT[generation.state].format(name=generation.name),
+            _NEXT[generation.state].format(
+                name=generation.name, retired=when_retired(registry, generation.name)
+            ),
         )
     return generation
+
+
+def when_retired(registry: Registry, name: str) -> str:
+    """What can be done with a retired generation: only the release before the served one is served again."""
+    remove = f"`tessera generation contract {name}` removes it"
+    if registry.previous is not None and registry.previous.generation == name:
+        return f"`tessera generation rollback` serves it again, {remove}"
+    return f"it is not of the release before this one, so it is not served again; {remove}"
 
 
 def _not_held(generation: Generation) -> None:

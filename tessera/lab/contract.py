@@ -14,6 +14,7 @@ All spans are half-open, in tokens of their document. As JSON it is one object::
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -117,7 +118,7 @@ def load_contract(path: Path) -> AuditContract:
         text = path.read_bytes()
     except OSError as error:
         raise AuditError("form", str(path), f"cannot be read: {error.strerror}") from error
-    return parse_contract(text, str(path))
+    return parse_contract(text.removeprefix(BOM_UTF8), str(path))
 
 
 def json_schema() -> dict[str, Any]:

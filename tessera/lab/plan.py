@@ -138,7 +138,7 @@ def load_plan(path: Path, budgets: Sequence[int] = (), retriever: RetrieverName 
     :class:`~tessera.errors.PlanError` names file and key, and what to do.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise PlanError(f"{path}: cannot be read ({error.strerror}): give a plan, a TOML file") from error
     except UnicodeDecodeError as error:
@@ -278,6 +278,10 @@ def _check_gates(plan: Plan) -> None:
             budget in plan.budgets,
             f"{at}: budgets holds {budget}; the run has {run}: take it out, or run it too",
         )
+    _require(
+        gates == Gates() or any(getattr(gates, name) is not None for name in SHARES),
+        f"{at}: demands nothing: give one or more of {', '.join(SHARES)}, or leave [gates] out",
+    )
     _require(
         gates.min_context_recall is not None or not (gates.assembly or gates.budgets),
         f"{at}: assembly and budgets say where min_context_recall is demanded: give it, or leave them out",

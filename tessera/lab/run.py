@@ -39,7 +39,7 @@ from tessera.lab.results import (
 )
 from tessera.lab.retrievers import SCORER, Hit, Retriever, TesseraRetriever, retriever_named
 from tessera.lab.shapes import DIMENSIONS, LENGTHS, Outline, Shape, length_class, outlines, shapes_of
-from tessera.lab.stages import Packed, fate_of, fates, key_of, packed, passages, rank_of
+from tessera.lab.stages import Packed, fate_of, fates, key_of, leads, packed, passages, rank_of
 from tessera.policies.words import word_count
 
 MILLION = 1_000_000
@@ -144,11 +144,11 @@ class _Lab:
 
     def _ask(self, question: Question, cut: PolicyCut, retriever: Retriever) -> _Asked:
         hits, find_s = self._find(question, retriever)
-        found = passages(hits, cut, self.corpus)
+        found, leading = passages(hits, cut, self.corpus), leads(hits, cut, self.corpus)
         contexts, pack_s = [], []
         for assembly, budget in self._ways():
             began = time.perf_counter()
-            contexts.append(assemble(assembly, found, budget, word_count, cut.spans))
+            contexts.append(assemble(assembly, found, budget, word_count, cut.spans, leading))
             pack_s.append(time.perf_counter() - began)
         return _Asked(question, hits, find_s, contexts, pack_s)
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tessera.assembly.passage import Context, Passage
+from tessera.assembly.passage import MAX_BLANK, Context, Passage
 from tessera.generations.cases import Case
 from tessera.lab.corpus import Corpus, Question
 from tessera.lab.cuts import PolicyCut
 from tessera.lab.ranges import Ranges, length, shared, union
 from tessera.lab.retrievers import Hit
+from tessera.search.leads import section_starts
 
 Fate = Literal["kept", "chunking", "retrieval", "packing", "grounding"]
 
@@ -112,24 +113,37 @@ def fate_of(case: Case, *, represented: bool, rank: int | None, text: str, conte
 
 def passages(hits: Iterable[Hit], cut: PolicyCut, corpus: Corpus) -> list[Passage]:
     """Hits as assembly takes them."""
-    found = []
+    return [_passage(hit.chunk, hit.score, cut, corpus) for hit in hits]
+
+
+def leads(hits: Iterable[Hit], cut: PolicyCut, corpus: Corpus) -> dict[str, list[Passage]]:
+    """By each hit's uid the first chunks of the sections that it is in, as a search in service has them."""
+    by_document: dict[str, list[int]] = {}
     for hit in hits:
-        chunk = cut.chunks[hit.chunk]
-        start, end = chunk.span
-        text = corpus[chunk.key].text
-        found.append(
-            Passage(
-                chunk.key, str(hit.chunk), start, end, hit.score, text[start:end], _blank_after(text, end)
-            )
-        )
+        by_document.setdefault(cut.chunks[hit.chunk].key, []).append(hit.chunk)
+    found = {}
+    for key, numbers in by_document.items():
+        if len(numbers) > 1:
+            paths = [chunk.entry.headings for chunk in cut.by_document[key]]
+            for number in numbers:
+                first = number - cut.chunks[number].entry.ordinal
+                starts = section_starts(paths, number - first)
+                found[str(number)] = [_passage(first + start, 0.0, cut, corpus) for start in starts]
     return found
 
 
+def _passage(number: int, score: float, cut: PolicyCut, corpus: Corpus) -> Passage:
+    chunk = cut.chunks[number]
+    start, end = chunk.span
+    text = corpus[chunk.key].text
+    return Passage(chunk.key, str(number), start, end, score, text[start:end], _blank_after(text, end))
+
+
 def _blank_after(text: str, at: int) -> str:
-    end = at
-    while end < len(text) and text[end] in _BLANK:
-        end += 1
-    return text[at:end]
+    """The blank space from there on; nothing where it is too long to join what is on both sides of it."""
+    behind = text[at : at + MAX_BLANK + 1]
+    blank = len(behind) - len(behind.lstrip(_BLANK))
+    return behind[:blank] if blank <= MAX_BLANK else ""
 
 
 def fates(found: Iterable[Fate]) -> Mapping[Fate, int]:

@@ -45,7 +45,7 @@ def load_policy(source: str | Path) -> ChunkPolicy:
         return BUILT_IN[source]
     path = Path(source)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise PolicyError(
             f"policy {str(source)!r} is neither built in ({', '.join(BUILT_IN)}) nor a file"

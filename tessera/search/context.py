@@ -14,7 +14,7 @@ import numpy as np
 
 from tessera.assembly.assemble import Others, assemble
 from tessera.assembly.assembly import Assembly
-from tessera.assembly.passage import Passage, Piece
+from tessera.assembly.passage import MAX_BLANK, Passage, Piece
 from tessera.documents.record import Gap
 from tessera.errors import QueryError
 from tessera.events.topics import LOGS
@@ -29,10 +29,6 @@ from tessera.store.base import ShardId
 
 MAX_BUDGET: Final = 100_000
 """Tokens of a context. More than any reader takes; without a bound one request could ask for the corpus."""
-
-MAX_BLANK_BYTES: Final = 4096
-"""Blank space over which neighbours are joined. It costs no tokens, so the budget does not bound it: the
-missing lines of a log stand as empty lines, up to millions of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +198,7 @@ async def _blanks(found: Sequence[Found], texts: TextReader) -> dict[int, str]:
     pairs = [
         (first, before, after)
         for first, before, after in _pairs(found)
-        if 0 < after["start_byte"] - before["end_byte"] <= MAX_BLANK_BYTES
+        if 0 < after["start_byte"] - before["end_byte"] <= MAX_BLANK
     ]
     stretches = [
         Stretch(

@@ -117,6 +117,8 @@ def check_quotes(quotes: Sequence[Quote], floor: float | None) -> None:
         if not 1 <= len(each.quote) <= MAX_QUOTE_CHARACTERS:
             bounds = f"between 1 and {MAX_QUOTE_CHARACTERS:,} characters"
             raise QueryError(f"quote {number}: give {bounds}, not {len(each.quote):,}")
+        if not each.quote.strip():
+            raise QueryError(f"quote {number}: is blank: give the words that are cited")
         if each.score is not None and not math.isfinite(each.score):
             raise QueryError(f"quote {number}: its score is {each.score}, which is no number")
     if floor is not None and not (math.isfinite(floor) and floor >= 0):

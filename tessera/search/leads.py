@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from tessera.index.segment import HeadingPath
 from tessera.search.snapshot import Found, Snapshot
 
 
@@ -25,13 +26,13 @@ def leads_of(found: Sequence[Found], snapshot: Snapshot) -> dict[int, list[Found
             paths = [chunk.headings for chunk in chunks]
             place = {chunk.ordinal: index for index, chunk in enumerate(chunks)}
             for number in numbers:
-                first = _first(paths, place[found[number].ordinal])
+                first = section_starts(paths, place[found[number].ordinal])
                 leads[number] = [chunks[index] for index in first]
     return leads
 
 
-def _first(paths: Sequence[tuple[str, ...]], index: int) -> list[int]:
-    """Where the sections of the chunk at ``index`` begin, the innermost first."""
+def section_starts(paths: Sequence[HeadingPath], index: int) -> list[int]:
+    """Where the sections of the chunk at ``index`` begin, the innermost first; ``paths`` are a document's."""
     path, first = paths[index], []
     for depth in range(len(path), 0, -1):
         while index > 0 and paths[index - 1][:depth] == path[:depth]:

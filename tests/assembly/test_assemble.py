@@ -182,6 +182,61 @@ def test_pieces_are_verbatim_disjoint_and_within_the_budget(
     assert not used & {*context.left_out}
 
 
+def slow_joined(found: list[Passage], text: str, budget: int, measure: Callable[[str], int]) -> list[str]:
+    """The pieces of one document, each hit taken where all that would then be there is within the budget."""
+    taken: set[int] = set()
+    pieces: list[str] = []
+    for hit in found:
+        held = {*taken, *range(hit.start, hit.end)}
+        shown = "".join(each if at in held else "\0" for at, each in enumerate(text))
+        for gap in re.finditer("\0+", shown):
+            blank = text[gap.start() : gap.end()]
+            inner = gap.start() > 0 and gap.end() < len(text)
+            if inner and not blank.strip():
+                shown = shown[: gap.start()] + blank + shown[gap.end() :]
+        whole = [piece for piece in re.split("\0+", shown) if piece]
+        if sum(map(measure, whole)) <= budget:
+            taken, pieces = held, whole
+    return pieces
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    text=st.text("ab_é \n.終", min_size=2, max_size=40),
+    spans=st.lists(st.tuples(st.integers(0, 39), st.integers(1, 12)), min_size=1, max_size=9),
+    budget=st.integers(1, 20),
+    measure=st.sampled_from([words, len]),
+)
+def test_what_fits_is_what_a_slow_model_says_wherever_hits_begin_and_end(
+    text: str, spans: list[tuple[int, int]], budget: int, measure: Callable[[str], int]
+) -> None:
+    places = {
+        (start, min(start + size, len(text))) for start, size in spans if text[start : start + size].strip()
+    }
+    found = [
+        passage(start, text[start:end], 1.0, after=text[end : len(text) - len(text[end:].lstrip())])
+        for start, end in sorted(places, key=lambda place: hash((place, text)))
+    ]
+    found = [replace(hit, uid=f"{number}") for number, hit in enumerate(found)]
+    context = assemble(JOINED, found, budget, measure)
+    assert texts(context) == slow_joined(found, text, budget, measure)
+    assert context.used == sum(map(measure, texts(context)))
+
+
+def test_a_piece_of_many_sentences_is_not_measured_anew_for_each() -> None:
+    text = " ".join(f"Sentence number {number}." for number in range(2000))
+    measured = 0
+
+    def measure(part: str) -> int:
+        nonlocal measured
+        measured += len(part)
+        return words(part)
+
+    context = assemble(SENTENCES, [passage(0, text, 1.0)], 100_000, measure)
+    assert texts(context) == [text]
+    assert measured < 3 * len(text)
+
+
 def test_no_hits_make_an_empty_context_and_a_budget_of_nothing_is_refused() -> None:
     assert assemble(SENTENCES, [], 10, words) == Context((), 0, 10, ())
     with pytest.raises(ValueError, match="a budget is 1 or more, not 0"):

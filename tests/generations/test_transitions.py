@@ -16,7 +16,7 @@ from tessera.errors import CorruptionError, RefusedError
 from tessera.generations.bootstrap import first_registry
 from tessera.generations.record import Action, ControlRecord
 from tessera.generations.registry import Evidence, Generation, Registry, Waiver
-from tessera.generations.transitions import apply, next_release
+from tessera.generations.transitions import apply, next_release, when_retired
 from tessera.releases import Contract
 
 IDS = count()
@@ -345,3 +345,11 @@ def test_the_first_registry_is_the_same_whoever_makes_it() -> None:
     assert first_registry().to_json() == first_registry().to_json()
     assert isinstance(first_registry().serving, Generation)
     assert first_registry().written == ("g1",)
+
+
+def test_only_the_generation_of_the_release_before_can_be_rolled_back_to() -> None:
+    first = first_registry()
+    registry = replace(first, previous=replace(first.release, release="r0", generation="g0"))
+    assert "rollback" in when_retired(registry, "g0")
+    assert "not served again" in when_retired(registry, "g00")
+    assert all("`tessera generation contract" in when_retired(registry, name) for name in ("g0", "g00"))

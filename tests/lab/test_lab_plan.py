@@ -30,6 +30,14 @@ def test_budgets_rise_and_those_of_the_command_stand_in_for_the_plans(tmp_path: 
     assert load_plan(path, [7]).budgets == (7,)
 
 
+def test_files_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = write_plan(tmp_path)
+    for name in ("lab.toml", "questions.jsonl", "tiny.toml"):
+        (tmp_path / name).write_text((tmp_path / name).read_text(encoding="utf-8"), encoding="utf-8-sig")
+    plan = load_plan(path)
+    assert load_questions(plan.questions, load_corpus(plan))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -65,6 +73,7 @@ def test_budgets_rise_and_those_of_the_command_stand_in_for_the_plans(tmp_path: 
         ('{source = "notes", path = "texts"}', '"devex", "devex"', "source 'devex' is named twice"),
         ("[[policies]]", "[gates]\nmin_recall = 1.5\n[[policies]]", "gates: min_recall is 1.5"),
         ("[[policies]]", "[gates]\nmin_recal = 1\n[[policies]]", "gates, min_recal: unknown key"),
+        ("[[policies]]", '[gates]\npolicies = ["tiny"]\n[[policies]]', "gates: demands nothing: give one"),
         ("[[policies]]", '[gates]\npolicies = ["x"]\n[[policies]]', "gates: policies holds 'x'"),
         (
             "[[policies]]",

@@ -16,16 +16,21 @@ from hypothesis import strategies as st
 
 from tessera.assembly.assemble import assemble
 from tessera.assembly.assembly import ASSEMBLIES, JOINED, SECTIONS, SENTENCES, Assembly
-from tessera.assembly.passage import Context, Passage
+from tessera.assembly.passage import MAX_BLANK, Context, Passage
 from tessera.events.catalog import SourceCatalog
 from tessera.events.change import Record
 from tessera.events.topics import CHANGE_TOPICS, DOCUMENTS, LOGS
 from tessera.generations.bootstrap import bootstrap, contract_of, first_registry
 from tessera.generations.registry import Generation
+from tessera.index.analyzer import WordsAnalyzer
+from tessera.lab.corpus import LabDocument
+from tessera.lab.cuts import cut_corpus
+from tessera.lab.retrievers import TesseraRetriever
+from tessera.lab.stages import leads, passages
 from tessera.policies import ChunkPolicy, TextPolicy
 from tessera.releases import Release
 from tessera.search import Hit, Searcher
-from tessera.search.context import MAX_BLANK_BYTES, Asked, ContextAnswer
+from tessera.search.context import Asked, ContextAnswer
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore
@@ -92,7 +97,7 @@ async def model(
 def passage(chunk: Hit, key: str, text: str) -> Passage:
     blank = BLANK.match(text, chunk.end)
     assert blank is not None
-    after = blank[0] if len(blank[0].encode()) <= MAX_BLANK_BYTES else ""
+    after = blank[0] if len(blank[0].encode()) <= MAX_BLANK else ""
     return Passage(key, chunk.uid, chunk.start, chunk.end, chunk.score, chunk.text, after)
 
 
@@ -108,6 +113,18 @@ def sections_of(hit: Hit, chunks: Sequence[Hit]) -> list[Hit]:
                 first = chunk
         found.append(first)
     return found
+
+
+def lab_context(policy: ChunkPolicy, budget: int, assembly: Assembly, texts: dict[str, str]) -> Context:
+    """What the lab measures of the same documents."""
+    corpus = {
+        f"handbook/{doc_id}": LabDocument("handbook", doc_id, "documents", "text/markdown", text)
+        for doc_id, text in sorted(texts.items())
+    }
+    cut = cut_corpus(policy, corpus)
+    hits = TesseraRetriever(cut, corpus, WordsAnalyzer()).find("word other", assembly.hits)
+    found, leading = passages(hits, cut, corpus), leads(hits, cut, corpus)
+    return assemble(assembly, found, budget, words, cut.spans, leading)
 
 
 def check(answer: ContextAnswer, expected: Context, texts: dict[str, str]) -> None:
@@ -129,6 +146,7 @@ def check(answer: ContextAnswer, expected: Context, texts: dict[str, str]) -> No
 
 PARTS = st.sampled_from(
     [
+        "\n" * (MAX_BLANK + 1),
         "Word other.",
         "Other thing here.",
         "word",
@@ -164,6 +182,10 @@ def test_pieces_are_verbatim_whatever_the_text_and_the_policy(
         searcher = Searcher(await store_of(policy, assembly, texts))
         expected = await model(searcher, "word other", budget, assembly, texts)
         check(await searcher.context(Asked("word other", budget)), expected, texts)
+        measured = lab_context(policy, budget, assembly, texts)
+        assert [(p.key, p.start, p.end, p.text, p.score) for p in measured.pieces] == [
+            (p.key, p.start, p.end, p.text, p.score) for p in expected.pieces
+        ]
         await searcher.close()
 
     asyncio.run(scenario())
@@ -188,7 +210,7 @@ def test_a_log_that_was_appended_to_is_assembled_over_its_segments(
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("lines", "pieces"), [(2, 1), (MAX_BLANK_BYTES, 1), (MAX_BLANK_BYTES + 1, 2)])
+@pytest.mark.parametrize(("lines", "pieces"), [(2, 1), (MAX_BLANK, 1), (MAX_BLANK + 1, 2)])
 def test_blank_space_joins_neighbours_up_to_a_bound(lines: int, pieces: int) -> None:
     async def scenario() -> None:
         texts = {"a": "word one" + "\n" * lines + "word two"}
