@@ -42,6 +42,10 @@ BUSY_S = 1.0
 """A shard written to within this time is busy: its backfill then rests as long as it works."""
 
 
+RETRY_S = 10.0
+"""After this time it is tried again to write a generation that could not be: its tokenizer may be there now."""
+
+
 class Caretaker:
     """The upkeep of one writer's shard. All its commits go through the writer, one at a time."""
 
@@ -51,7 +55,8 @@ class Caretaker:
         self._registry: Registry | None = None
         self._backfills: dict[str, Backfill] = {}
         self._contracted: set[str] = set()
-        self._unwritable: set[str] = set()
+        self._unwritable: dict[str, tuple[str, float]] = {}
+        """Why a generation cannot be written here, and when that was last found."""
         self._reaped_at = time.monotonic()
 
     def begin(self, registry: Registry) -> None:
@@ -88,14 +93,17 @@ class Caretaker:
         One that it adopted and cannot write would stop the shard, for good: nobody could give it up again.
         """
         for name in wanted:
-            if name in self._writer.head.live or name in self._unwritable:
+            why, found_at = self._unwritable.get(name, ("", -RETRY_S))
+            if name in self._writer.head.live or time.monotonic() - found_at < RETRY_S:
                 continue
             try:
                 await load_generations(self._store, [name])
+                self._unwritable.pop(name, None)
             except (SettingsError, PolicyError) as error:
-                self._unwritable.add(name)
-                shard = self._writer.head.shard
-                logger.error("%s does not adopt %s: %s", shard, name, error, extra=on(shard, generation=name))
+                self._unwritable[name] = str(error), time.monotonic()
+                if str(error) != why:
+                    shard, extra = self._writer.head.shard, on(self._writer.head.shard, generation=name)
+                    logger.error("%s does not adopt %s: %s", shard, name, error, extra=extra)
         return tuple(name for name in wanted if name not in self._unwritable)
 
     async def _change_live(self, wanted: tuple[str, ...]) -> None:
