@@ -43,7 +43,7 @@ BUSY_S = 1.0
 
 
 RETRY_S = 10.0
-"""After this time it is tried again to write a generation that could not be: its tokenizer may be there now."""
+"""After this time a generation that could not be written is tried again: its tokenizer may be there now."""
 
 
 class Caretaker:
