@@ -15,7 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from tessera.addresses import read_address
@@ -30,6 +38,15 @@ DEFAULT_DATA_DIR = Path(".tessera")
 
 Server = Literal["broker", "redis"]
 BOTH: tuple[Server, ...] = ("broker", "redis")
+
+
+def _separated(given: object) -> object:
+    if isinstance(given, str):
+        given = [name.strip() for name in given.split(",") if name.strip()]
+    return tuple(given) if isinstance(given, (list, set, frozenset)) else given
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_separated)]
 
 
 class Settings(BaseSettings):
@@ -57,10 +74,24 @@ class Settings(BaseSettings):
         None, ge=0, le=65535, description="port of the worker's /metrics; unset: none"
     )
     read_token: SecretStr | None = Field(None, description="bearer token that may search and read")
+    monitor_token: SecretStr | None = Field(
+        None, description="bearer token that may see metrics, status and generations, and no document"
+    )
     operator_token: SecretStr | None = Field(None, description="bearer token that may do everything")
-    read_principals: Annotated[tuple[str, ...], NoDecode] = Field(
+    read_principals: Names = Field(
         ("*",), description='principals of the read token, separated by commas; "*" is always among them'
     )
+    tokens_file: Path | None = Field(
+        None, description="file of further tokens, kept as hashes (`tessera token add`)"
+    )
+    jwt_issuer: str = Field("", description="`iss` of an identity provider's tokens")
+    jwt_audience: str = Field("", description="`aud` of its tokens that are meant for this service")
+    jwks_file: Path | None = Field(
+        None, description="its public keys, a JSON Web Key Set; with it its tokens are taken"
+    )
+    jwt_groups_claim: str = Field("groups", min_length=1, description="claim that lists a caller's groups")
+    jwt_monitor_groups: Names = Field((), description="groups that are monitors, separated by commas")
+    jwt_operator_groups: Names = Field((), description="groups that are operators, separated by commas")
     embedded: bool = Field(False, description="the servers are embedded: short consumer group timeouts")
     max_document_bytes: int = Field(32 * 2**20, ge=1024, description="largest document, in bytes of UTF-8")
     tombstone_horizon_s: int = Field(
@@ -106,14 +137,20 @@ class Settings(BaseSettings):
         """The declared sources."""
         return self._catalog
 
-    @field_validator("read_principals", mode="before")
+    @field_validator("read_principals")
     @classmethod
-    def _principals(cls, given: object) -> object:
-        if isinstance(given, str):
-            given = [name.strip() for name in given.split(",") if name.strip()]
-        return tuple(sorted({"*", *given})) if isinstance(given, (list, tuple, set, frozenset)) else given
+    def _with_everyone(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted({"*", *given}))
 
-    @field_validator("read_token", "operator_token")
+    @field_validator("jwks_file")
+    @classmethod
+    def _issuer_named(cls, path: Path | None, given: ValidationInfo) -> Path | None:
+        # Without an audience a token that was made for another service would be good here.
+        if path is not None and not (given.data.get("jwt_issuer") and given.data.get("jwt_audience")):
+            raise ValueError("needs jwt_issuer and jwt_audience beside it")
+        return path
+
+    @field_validator("read_token", "monitor_token", "operator_token")
     @classmethod
     def _long_enough(cls, token: SecretStr | None) -> SecretStr | None:
         # A token that can be tried out in minutes guards nothing.

@@ -16,6 +16,7 @@ import typer
 
 from tessera.cli.generation import generation_app
 from tessera.cli.options import Broker, Config, DataDir, Json, Redis, servers
+from tessera.cli.token import token_app
 from tessera.errors import QueryError, SettingsError, TesseraError, UnavailableError
 
 FAILED = 1
@@ -39,6 +40,7 @@ deadletter_app = typer.Typer(help="Records that could not be applied.", no_args_
 app.add_typer(shard_app, name="shard")
 app.add_typer(deadletter_app, name="deadletter")
 app.add_typer(generation_app, name="generation")
+app.add_typer(token_app, name="token")
 lab_app = typer.Typer(help="The policy lab: chunking judged on questions and evidence.", no_args_is_help=True)
 app.add_typer(lab_app, name="lab")
 

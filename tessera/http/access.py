@@ -1,41 +1,26 @@
 """Who is calling, and what that caller may do and see.
 
 With no token configured the service must be bound to a loopback address, and whoever reaches it is the
-operator. With tokens a caller shows one of them as ``Authorization: Bearer …``. The operator sees
-everything; the read token sees what its principals (setting ``read_principals``) may see.
+operator. With tokens a caller shows one of them as ``Authorization: Bearer …``; who it names is told by the
+:class:`~tessera.callers.Directory`. The operator sees everything, others what their principals may see.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from secrets import compare_digest
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
-from pydantic import SecretStr
 
+from tessera.callers.caller import EVERYONE, OPERATOR, Caller, Role
+from tessera.callers.directory import Directory, is_guarded
 from tessera.errors import SettingsError
 from tessera.http.failures import RefusedError
 from tessera.settings import Settings
 
-EVERYONE = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """One caller. ``principals`` None is the operator, who sees everything."""
-
-    principals: frozenset[str] | None
-
-    @property
-    def is_operator(self) -> bool:
-        """Whether the caller may change things."""
-        return self.principals is None
-
-
-OPERATOR = Caller(None)
+logger = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
@@ -48,45 +33,54 @@ def is_loopback(host: str) -> bool:
 
 def check_exposure(settings: Settings) -> None:
     """Refuse an address that others can reach while no token guards it (:class:`SettingsError`)."""
-    if settings.read_token is None and settings.operator_token is None and not is_loopback(settings.host):
+    if not is_guarded(settings) and not is_loopback(settings.host):
         raise SettingsError(
             f"refusing to bind {settings.host} without a token: whoever reaches it would be the operator; "
             "set TESSERA_OPERATOR_TOKEN and TESSERA_READ_TOKEN, or bind to 127.0.0.1"
         )
 
 
-def identify(settings: Settings, authorization: str | None) -> Caller:
+def identify(directory: Directory, authorization: str | None) -> Caller:
     """The caller that an ``Authorization`` header names; :class:`RefusedError` 401 where it names none."""
-    if settings.read_token is None and settings.operator_token is None:
+    if directory.is_open:
         return OPERATOR
     scheme, _, token = (authorization or "").partition(" ")
-    if scheme.lower() != "bearer" or not token:
+    if scheme.lower() != "bearer" or not token.strip():
         raise RefusedError(
             401, "unauthorized", "a token is needed: send the header Authorization: Bearer <token>"
         )
-    if _matches(settings.operator_token, token):
-        return OPERATOR
-    if _matches(settings.read_token, token):
-        return Caller(frozenset(settings.read_principals) | {EVERYONE})
-    raise RefusedError(401, "unauthorized", "the token is neither the read token nor the operator token")
-
-
-def _matches(secret: SecretStr | None, token: str) -> bool:
-    # Constant time: how long a comparison takes must not tell how much of the token was right.
-    return secret is not None and compare_digest(secret.get_secret_value().encode(), token.strip().encode())
+    try:
+        caller = directory.identify(token.strip())
+    except SettingsError as error:
+        # Where the file lies is no caller's business.
+        logger.error("callers cannot be told: %s", error)
+        raise RefusedError(
+            503, "callers_unknown", "tokens cannot be checked: see the service's log"
+        ) from None
+    if caller is None:
+        raise RefusedError(401, "unauthorized", "the token names nobody, or is no longer good")
+    return caller
 
 
 async def current_caller(request: Request) -> Caller:
     """The caller of this request."""
-    settings: Settings = request.app.state.settings
-    return identify(settings, request.headers.get("authorization"))
+    return identify(request.app.state.callers, request.headers.get("authorization"))
+
+
+def _requires(caller: Caller, role: Role) -> Caller:
+    if not caller.may(role):
+        raise RefusedError(403, "forbidden", f"this needs the role {role}; the token is a {caller.role}'s")
+    return caller
+
+
+async def monitor(caller: Annotated[Caller, Depends(current_caller)]) -> Caller:
+    """The caller, who may see counts of everything (403 otherwise)."""
+    return _requires(caller, "monitor")
 
 
 async def operator(caller: Annotated[Caller, Depends(current_caller)]) -> Caller:
     """The caller, who must be the operator (403 otherwise)."""
-    if not caller.is_operator:
-        raise RefusedError(403, "forbidden", "this needs the operator token; the read token may only read")
-    return caller
+    return _requires(caller, "operator")
 
 
 async def visible_principals(
@@ -115,5 +109,6 @@ def narrowed(caller: Caller, asked: Sequence[str]) -> frozenset[str] | None:
 
 
 Reader = Annotated[Caller, Depends(current_caller)]
+Monitor = Annotated[Caller, Depends(monitor)]
 Operator = Annotated[Caller, Depends(operator)]
 Principals = Annotated[frozenset[str] | None, Depends(visible_principals)]

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from tessera import __version__
+from tessera.callers.directory import Directory
 from tessera.http import changes, context, coverage, documents, events, failures, generations, search, status
 from tessera.http.access import check_exposure, identify, is_loopback
 from tessera.http.dashboard import page
@@ -40,6 +41,8 @@ def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None =
     Raises :class:`~tessera.errors.SettingsError` where it would be open to others without a token.
     """
     check_exposure(settings)
+    callers = Directory(settings)
+    callers.check()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -62,6 +65,7 @@ def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None =
         redoc_url=None,
     )
     app.state.settings = settings
+    app.state.callers = callers
     for router in ROUTERS:
         app.include_router(router)
     app.mount(page.PATH, page.DashboardFiles())
@@ -72,7 +76,7 @@ def create_app(settings: Settings, open_store: Callable[[], ShardStore] | None =
         Guard,
         loopback=is_loopback(settings.host),
         max_body_bytes=limit,
-        identify=partial(identify, settings),
+        identify=partial(identify, callers),
     )
     app.add_middleware(Measured)
     return app

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from tessera import __version__
 from tessera.errors import TesseraError
-from tessera.http.access import Reader
+from tessera.http.access import Monitor, identify
 from tessera.http.failures import RefusedError
 from tessera.http.figures import search_figures
 from tessera.http.schema import errors
@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 HEARTBEAT_S = 5.0
+
+ASK_AGAIN_S = 10.0
+"""After this time it is asked again whether the token is good: a stream may be open for weeks."""
 
 MAX_STREAMS = 64
 """Each holds a connection open: pages left open everywhere must not use up those that searches need."""
@@ -200,12 +203,13 @@ class Listener:
 class EventStream(StreamingResponse):
     """One reader's stream. It leaves the feed however it ends."""
 
-    def __init__(self, feed: Feed, hello: dict[str, Any]) -> None:
+    def __init__(self, feed: Feed, hello: dict[str, Any], still_may: Callable[[], bool]) -> None:
         super().__init__(self._frames(), media_type="text/event-stream")
         # A proxy that buffers would hand events on when its buffer is full.
         self.headers.update({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._feed = feed
         self._hello = hello
+        self._still_may = still_may
         self._listener: Listener | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -219,18 +223,35 @@ class EventStream(StreamingResponse):
     async def _frames(self) -> AsyncIterator[bytes]:
         assert self._listener is not None
         yield frame("hello", self._hello)
+        asked_at = time.monotonic()
         while True:
             try:
                 event = await self._listener.next(HEARTBEAT_S)
             except TimeoutError:
                 event = self._feed.heartbeat()
+            if time.monotonic() - asked_at > ASK_AGAIN_S:
+                asked_at = time.monotonic()
+                if not self._still_may():
+                    return
             if event is None:
                 return
             yield event
 
 
-@router.get("/api/events", response_class=StreamingResponse, responses=errors(401, 503))
-async def events(request: Request, caller: Reader) -> EventStream:
+def _still_may(request: Request) -> Callable[[], bool]:
+    """Whether the token of this request still names somebody who may watch: it can be revoked, or expire."""
+
+    def still_may() -> bool:
+        try:
+            return identify(request.app.state.callers, request.headers.get("authorization")).may("monitor")
+        except RefusedError:
+            return False
+
+    return still_may
+
+
+@router.get("/api/events", response_class=StreamingResponse, responses=errors(401, 403, 503))
+async def events(request: Request, caller: Monitor) -> EventStream:
     """The status as it changes, as server-sent events.
 
     `hello`, then a whole `status`, then `change` with what changed; `queries`, `trouble`, `heartbeat`.
@@ -238,5 +259,5 @@ async def events(request: Request, caller: Reader) -> EventStream:
     feed: Feed = request.app.state.feed
     if feed.full:
         raise RefusedError(503, "too_many_streams", f"{MAX_STREAMS} streams are open already: close a page")
-    hello = {"operator": caller.is_operator, "version": __version__, "heartbeat_s": HEARTBEAT_S}
-    return EventStream(feed, hello)
+    hello = {"operator": caller.may("operator"), "version": __version__, "heartbeat_s": HEARTBEAT_S}
+    return EventStream(feed, hello, _still_may(request))

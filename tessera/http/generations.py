@@ -20,8 +20,8 @@ from tessera.generations.proofs import compare_candidate, verify_candidate
 from tessera.generations.rebuild import plan_rebuild, rebuild
 from tessera.generations.registry import Generation
 from tessera.generations.transitions import known
+from tessera.http.access import Monitor
 from tessera.http.access import Operator as OperatorCaller
-from tessera.http.access import Reader
 from tessera.http.lifecycle import (
     CompareRequest,
     CreateRequest,
@@ -49,14 +49,14 @@ REFUSALS = errors(401, 403, 404, 409, 422, 503)
 
 async def _operator(request: Request, services: Serving, caller: OperatorCaller) -> Operator:
     client = request.client.host if request.client is not None else "unknown"
-    return Operator(services.store, services.settings, f"operator@{client}", services.control)
+    return Operator(services.store, services.settings, f"{caller.name}@{client}", services.control)
 
 
 Hands = Annotated[Operator, Depends(_operator)]
 
 
-@router.get("", response_model=list[GenerationBody], responses=errors(401, 503))
-async def list_all(services: Serving, caller: Reader) -> list[dict[str, Any]]:
+@router.get("", response_model=list[GenerationBody], responses=errors(401, 403, 503))
+async def list_all(services: Serving, caller: Monitor) -> list[dict[str, Any]]:
     """All generations ever made, the oldest first."""
     if (await services.store.control())[1] is None:
         return []
@@ -64,8 +64,8 @@ async def list_all(services: Serving, caller: Reader) -> list[dict[str, Any]]:
     return described(registry, await read_status(services.store), services.now_ms())
 
 
-@router.get("/{name}", response_model=GenerationDetail, responses=errors(401, 404, 503))
-async def show(name: str, services: Serving, caller: Reader) -> dict[str, Any]:
+@router.get("/{name}", response_model=GenerationDetail, responses=errors(401, 403, 404, 503))
+async def show(name: str, services: Serving, caller: Monitor) -> dict[str, Any]:
     """One generation: contract, shards, evidence, and every step of its life."""
     return await _shown(services, name)
 

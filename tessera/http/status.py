@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tessera.errors import TesseraError
-from tessera.http.access import Reader
+from tessera.http.access import Monitor
 from tessera.http.failures import failure
 from tessera.http.measures import exposition
 from tessera.http.schema import errors
@@ -21,14 +21,14 @@ READY_S = 2.0
 """A readiness probe that hangs tells less than one that says no."""
 
 
-@router.get("/api/status", responses=errors(401, 503))
-async def status(services: Serving, caller: Reader) -> dict[str, Any]:
+@router.get("/api/status", responses=errors(401, 403, 503))
+async def status(services: Serving, caller: Monitor) -> dict[str, Any]:
     """Shards with applied offset, end of log, lag, epoch and fence; generations; sources; dead letters."""
     return await services.overview()
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=errors(401, 503))
-async def metrics(services: Serving, caller: Reader) -> Response:
+@router.get("/metrics", response_class=PlainTextResponse, responses=errors(401, 403, 503))
+async def metrics(services: Serving, caller: Monitor) -> Response:
     """Metrics in Prometheus' text format."""
     text = exposition(await services.overview())
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -57,7 +57,7 @@ COMMANDS = commands()
 def test_every_command_of_the_interface_is_there() -> None:
     assert set(COMMANDS) == {
         "up", "worker", "serve", "ingest", "publish", "search", "context", "coverage", "ground", "chunk",
-        "audit", "lab run", "status", "shard adopt-log",
+        "audit", "lab run", "token add", "token list", "token revoke", "status", "shard adopt-log",
         "deadletter list", "deadletter show", "deadletter replay", "deadletter discard",
         *(f"generation {name}" for name in (
             "create", "list", "show", "backfill", "pause", "resume", "verify", "compare", "abandon",

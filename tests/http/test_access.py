@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tessera.callers.caller import OPERATOR, Caller
+from tessera.callers.directory import Directory
+from tessera.callers.tokens import add_token
 from tessera.errors import SettingsError
-from tessera.http.access import OPERATOR, Caller, check_exposure, identify, is_loopback, narrowed
+from tessera.http.access import check_exposure, identify, is_loopback, narrowed
 from tessera.http.failures import RefusedError
 from tessera.settings import Settings
 
-READ, OPERATE = "r" * 16, "o" * 16
+READ, WATCH, OPERATE = "r" * 16, "m" * 16, "o" * 16
 
 
 def settings(**values: object) -> Settings:
@@ -27,28 +32,55 @@ def test_other_addresses_are_refused_without_a_token(host: str) -> None:
     check_exposure(settings(host=host, read_token=READ))
 
 
+def identified(configured: Settings, header: str | None) -> Caller:
+    return identify(Directory(configured), header)
+
+
 def test_without_tokens_the_caller_is_the_operator() -> None:
-    assert identify(settings(), None) is OPERATOR
+    assert identified(settings(), None) is OPERATOR
 
 
-def test_each_token_names_its_caller() -> None:
-    configured = settings(read_token=READ, operator_token=OPERATE, read_principals=("group:a",))
-    assert identify(configured, f"Bearer {OPERATE}") is OPERATOR
-    assert identify(configured, f"bearer {READ}") == Caller(frozenset({"*", "group:a"}))
+def test_each_token_of_the_settings_names_its_caller() -> None:
+    configured = settings(
+        read_token=READ, monitor_token=WATCH, operator_token=OPERATE, read_principals=("group:a",)
+    )
+    assert identified(configured, f"Bearer {OPERATE}") is OPERATOR
+    reader = identified(configured, f"bearer {READ}")
+    assert (reader.role, reader.principals) == ("reader", {"*", "group:a"})
+    watcher = identified(configured, f"Bearer {WATCH}")
+    assert (watcher.role, watcher.principals) == ("monitor", frozenset())
 
 
 @pytest.mark.parametrize(
-    "header", [None, "", READ, f"Basic {READ}", "Bearer ", f"Bearer {READ}x", "Bearer ü" * 9]
+    "header", [None, "", READ, f"Basic {READ}", "Bearer ", f"Bearer {READ}x", "Bearer ü" * 9, "Bearer a.b.c"]
 )
-def test_anything_else_is_unauthorized(header: str | None) -> None:
-    for configured in (settings(read_token=READ, operator_token=OPERATE), settings(operator_token=OPERATE)):
+def test_anything_else_is_unauthorized(header: str | None, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    add_token(tokens, "ann", "operator", ())
+    for configured in (
+        settings(read_token=READ, operator_token=OPERATE),
+        settings(operator_token=OPERATE),
+        settings(tokens_file=tokens),
+    ):
         with pytest.raises(RefusedError) as caught:
-            identify(configured, header)
+            identified(configured, header)
         assert caught.value.status == 401
 
 
+def test_what_cannot_be_checked_is_refused_without_saying_where_the_file_is(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    token = add_token(tokens, "ann", "reader", ())
+    directory = Directory(settings(tokens_file=tokens, operator_token=OPERATE))
+    assert identify(directory, f"Bearer {token}").name == "ann"
+    tokens.write_text("{")
+    with pytest.raises(RefusedError) as caught:
+        identify(directory, f"Bearer {token}")
+    assert (caught.value.status, "tokens.json" in str(caught.value)) == (503, False)
+    assert identify(directory, f"Bearer {OPERATE}") is OPERATOR
+
+
 def test_a_caller_can_narrow_but_never_widen_what_it_sees() -> None:
-    reader = Caller(frozenset({"*", "group:a", "group:b"}))
+    reader = Caller("r", "reader", frozenset({"*", "group:a", "group:b"}))
     assert narrowed(reader, []) == reader.principals
     assert narrowed(reader, ["group:a"]) == {"*", "group:a"}
     assert narrowed(OPERATOR, ["group:z"]) == {"*", "group:z"}

@@ -22,7 +22,7 @@ from tessera.shards.writer import ShardWriter
 from tessera.store.base import ShardId
 from tessera.store.memory import MemoryStore
 
-READ, OPERATE = "r" * 16, "o" * 16
+READ, WATCH, OPERATE = "r" * 16, "m" * 16, "o" * 16
 TEXT = "# Notice\\n\\nEither side may end it with thirty days of notice.\\n\\nPayment is due at once.\\n"
 EVENT = (
     '{"v": 1, "op": "upsert", "source": "handbook", "doc_id": "a.md", "media_type": "text/markdown", '
@@ -232,21 +232,23 @@ def test_what_cannot_be_is_refused_with_a_code(
     with_service(use)
 
 
-def test_only_the_operator_changes_generations_and_readers_may_look() -> None:
+def test_only_the_operator_changes_generations_and_monitors_may_look() -> None:
     async def use(service: Service) -> None:
-        reader = {"Authorization": f"Bearer {READ}"}
+        reader, watcher = ({"Authorization": f"Bearer {token}"} for token in (READ, WATCH))
         schema = (await service.client.get("/openapi.json")).json()
         posts = [path for path, item in schema["paths"].items() if "post" in item and "generations" in path]
         assert len(posts) == 13
         for path in posts:
             target = path.replace("{name}", "g1")
-            assert (await service.client.post(target, json={}, headers=reader)).status_code == 403, path
+            for other in (reader, watcher):
+                assert (await service.client.post(target, json={}, headers=other)).status_code == 403, path
             assert (await service.client.post(target, json={})).status_code == 401, path
         for path in ("/api/generations", "/api/generations/g1"):
-            assert (await service.client.get(path, headers=reader)).status_code == 200
+            assert (await service.client.get(path, headers=watcher)).status_code == 200
+            assert (await service.client.get(path, headers=reader)).status_code == 403
             assert (await service.client.get(path)).status_code == 401
 
-    with_service(use, read_token=READ, operator_token=OPERATE)
+    with_service(use, read_token=READ, monitor_token=WATCH, operator_token=OPERATE)
 
 
 def test_a_body_that_nobody_sent_is_not_read() -> None:
@@ -268,7 +270,7 @@ def test_a_body_that_nobody_sent_is_not_read() -> None:
     with_service(use, read_token=READ, operator_token=OPERATE)
 
 
-def test_a_reader_is_told_nothing_of_documents_it_may_not_see() -> None:
+def test_a_monitor_is_told_counts_and_a_reader_nothing_of_documents_it_may_not_see() -> None:
     async def use(service: Service) -> None:
         secret = EVENT.replace("a.md", "merger.md").replace('["*"]', '["board"]')
         writer, shard = service.writers[0], service.writers[0].head.shard
@@ -282,12 +284,14 @@ def test_a_reader_is_told_nothing_of_documents_it_may_not_see() -> None:
         assert (await service.client.post("/api/generations", json=body, headers=operator)).status_code == 201
         await service.tick()
         for path in ("/api/generations", "/api/generations/g2", "/api/status", "/metrics"):
-            answer = await service.client.get(path, headers={"Authorization": f"Bearer {READ}"})
+            answer = await service.client.get(path, headers={"Authorization": f"Bearer {WATCH}"})
             assert answer.status_code == 200
             assert "merger" not in answer.text, path
+            answer = await service.client.get(path, headers={"Authorization": f"Bearer {READ}"})
+            assert answer.status_code == 403
         assert "1 documents cannot be read" in writer.head.standings["g2"].note
 
-    with_service(use, read_token=READ, operator_token=OPERATE)
+    with_service(use, read_token=READ, monitor_token=WATCH, operator_token=OPERATE)
 
 
 def test_nothing_set_up_is_an_empty_list() -> None:
