@@ -1,4 +1,4 @@
-"""``GET /api/context`` and ``POST /api/ground``."""
+"""``GET /api/context``, ``POST /api/ground`` and ``POST /api/outcomes``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from tessera.http.access import Principals
-from tessera.http.measures import QUOTES, UTILIZATION, searching
-from tessera.http.schema import ContextBody, GroundingBody, GroundRequest, errors
+from tessera.http.access import Principals, Reader
+from tessera.http.measures import OUTCOMES, QUOTES, UTILIZATION, searching
+from tessera.http.schema import ContextBody, GroundingBody, GroundRequest, OutcomeRequest, errors
 from tessera.http.services import Serving
 from tessera.search.context import Asked
 
@@ -46,3 +46,10 @@ async def ground(body: GroundRequest, services: Serving, principals: Principals)
     for grounded in answer.quotes:
         QUOTES.labels(grounded.verdict).inc()
     return Response(orjson.dumps(answer.to_value()), media_type="application/json")
+
+
+@router.post("/api/outcomes", status_code=204, responses=errors(401, 413, 422))
+async def outcomes(body: OutcomeRequest, caller: Reader) -> None:
+    """Count how answers ended, as their callers judge it: shown in metrics and on the dashboard."""
+    for outcome in body.outcomes:
+        OUTCOMES.labels(outcome).inc()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -87,6 +87,10 @@ class ContextBody(_Body):
     )
 
 
+MAX_OUTCOMES = 1000
+Outcome = Literal["supported", "unsupported", "no_evidence"]
+
+
 class QuoteRequest(_Body):
     """A quote and the chunk it is cited from; what a hit or a piece says beside may come along."""
 
@@ -115,6 +119,12 @@ class GroundRequest(_Body):
                 raise QueryError(f"quote {number}: its revision is not that of its uid: leave it out")
             quotes.append(Quote(each.uid, each.quote, each.content_digest, each.score))
         return quotes
+
+
+class OutcomeRequest(_Body):
+    """How answers ended that were made of this service's hits."""
+
+    outcomes: list[Outcome] = Field(min_length=1, max_length=MAX_OUTCOMES, description="one for each answer")
 
 
 class GroundedBody(_Body):

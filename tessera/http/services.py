@@ -15,11 +15,12 @@ from tessera.errors import TesseraError, UnavailableError
 from tessera.events.encoding import Event
 from tessera.events.topics import CHANGE_TOPICS
 from tessera.generations.control import ControlLog, KafkaLog
-from tessera.http.measures import count_shadow
+from tessera.http.measures import NEAR_DUPLICATES, count_shadow
 from tessera.kafka.publisher import Position, Publisher
 from tessera.overview import read_overview
 from tessera.policies import TOKENIZERS
 from tessera.search import Answer, Searcher
+from tessera.search.near_duplicates import near_duplicates
 from tessera.search.shadow import ShadowReads
 from tessera.settings import Settings
 from tessera.shards.status import StatusReader
@@ -35,6 +36,9 @@ MAX_FIELDS = 10_000
 
 WARM_PAUSE_S = 0.2
 
+LOOKED_AT = 20
+"""One search in so many is looked at for hits that repeat each other, the first among them."""
+
 
 class Services:
     """One per process. The broker is connected when the first change comes: searching needs none."""
@@ -46,6 +50,7 @@ class Services:
         self.searcher = Searcher(store, pointer_staleness_s=settings.pointer_staleness_s)
         self.control = ControlLog(KafkaLog(settings.broker), settings.namespace)
         self.shadow = ShadowReads(self.searcher, settings.shadow_share, count_shadow)
+        self._searches = 0
         self._publisher: Publisher | None = None
         self._connecting = asyncio.Lock()
         self._reader = StatusReader(store)
@@ -90,6 +95,11 @@ class Services:
         answer = await self.searcher.search(query, k, principals, source, generation)
         if generation is None:
             self.shadow.offer(query, k, principals, source, answer)
+        self._searches += 1
+        if answer.hits and self._searches % LOOKED_AT == 1:
+            # At the end of this turn of the loop: the answer is on its way by then.
+            texts = [hit.text for hit in answer.hits]
+            asyncio.get_running_loop().call_soon(lambda: NEAR_DUPLICATES.observe(near_duplicates(texts)))
         return answer
 
     async def publish(self, events: Sequence[Event]) -> list[Position]:

@@ -196,3 +196,34 @@ def test_a_context_is_of_one_release_while_it_moves_to_and_fro() -> None:
         await searcher.close()
 
     asyncio.run(run())
+
+
+def sample(name: str, text: str) -> float:
+    """The value of the only series that begins with this name and its labels."""
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+
+
+def test_outcomes_that_callers_report_are_counted_and_others_refused() -> None:
+    async def use(client: Client) -> None:
+        before = (await client.get("/metrics")).text
+        reported = await client.post("/api/outcomes", json={"outcomes": ["supported"] * 3 + ["no_evidence"]})
+        assert reported.status_code == 204
+        after = (await client.get("/metrics")).text
+        for outcome, count in (("supported", 3), ("no_evidence", 1), ("unsupported", 0)):
+            name = f'tessera_outcomes_total{{outcome="{outcome}"}}'
+            assert sample(name, after) - sample(name, before) == count
+        for wrong in ({"outcomes": []}, {"outcomes": ["good"]}, {"outcomes": ["supported"] * 1001}, {}):
+            assert (await client.post("/api/outcomes", json=wrong)).status_code == 422
+
+    with_service(use, HANDBOOK)
+
+
+def test_one_search_in_twenty_is_looked_at_for_hits_that_repeat_each_other() -> None:
+    async def use(client: Client) -> None:
+        name = "tessera_search_near_duplicates_ratio_count"
+        before = sample(name, (await client.get("/metrics")).text)
+        for _ in range(21):
+            assert (await client.get("/api/search", params={"q": "supplier"})).json()["hits"]
+        assert sample(name, (await client.get("/metrics")).text) - before == 2
+
+    with_service(use, HANDBOOK)
