@@ -175,6 +175,7 @@ def _report_hole(shard: ShardId, expected: int, offset: int) -> None:
 
 def _count(owned: OwnedShard, report: BatchReport) -> None:
     topic = owned.shard.topic
+    owned.tally.add(report)
     metrics.RECORDS.labels(topic).inc(report.records - report.duplicates)
     metrics.DUPLICATES.labels(topic).inc(report.duplicates)
     metrics.STALE.labels(topic).inc(report.stale)

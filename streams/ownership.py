@@ -11,9 +11,10 @@ import asyncio
 import enum
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, TypeVar
 
+from streams.tally import Tally
 from tessera import metrics
 from tessera.errors import FencedError, SequenceError, TesseraError
 from tessera.events.change import Record
@@ -126,7 +127,13 @@ class OwnedShard:
     next_offset: int
     refusal: LogState | None = None
     halted: bool = False
+    tally: Tally = field(default_factory=Tally)
     _misplaced: int | None = None
+
+    def begin_tally(self) -> Tally:
+        """What was done since the last time, and count anew."""
+        done, self.tally = self.tally, Tally()
+        return done
 
     def admit(self, offset: int) -> Admission:
         """Whether ``offset`` is the one that must come next.

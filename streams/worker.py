@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 from faust.types import TP
@@ -19,6 +20,7 @@ from prometheus_client import start_http_server
 
 from streams.app import StreamApp, build_app
 from streams.deadletters import DeadLetterProducer
+from streams.reports import ReportProducer, Reports, Send
 from streams.upkeep import Upkeep
 from tessera.errors import SettingsError, TesseraError
 from tessera.events.topics import CHANGE_TOPICS
@@ -113,22 +115,32 @@ async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, 
         fatal=end_process,
     )
     produce = DeadLetterProducer(settings.broker)
-    upkeep = Upkeep(app.ownership, store, check_logs, produce, lambda shard: _highwater(app, shard))
+    upkeep = Upkeep(app.ownership, store, check_logs, produce, partial(_highwater, app))
     stop = _stop_on_signals()
     start = asyncio.create_task(app.start())
     rounds = asyncio.create_task(upkeep.run())
+    report = ReportProducer(settings.broker)
+    reporting = asyncio.create_task(_report(settings, app, store, report))
     try:
         await _until_stopped(app, start, stop)
     finally:
         rounds.cancel()
+        reporting.cancel()
         await _stop(app)
         start.cancel()
-        await asyncio.gather(start, rounds, return_exceptions=True)
+        await asyncio.gather(start, rounds, reporting, return_exceptions=True)
         await produce.close()
+        await report.close()
     if app.crash_reason is not None:
         end_process(app.crash_reason)
     logger.info("stopped")
     return 0
+
+
+async def _report(settings: Settings, app: StreamApp, store: ShardStore, send: Send) -> None:
+    if settings.report_s:
+        ends = partial(_highwater, app)
+        await Reports(app.ownership, store, send, ends, settings.report_s).run()
 
 
 async def _stop(app: StreamApp) -> None:

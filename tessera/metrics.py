@@ -57,6 +57,9 @@ PARSE_FAILURES = Counter(
     "Documents with content that could not be read as it stands.",
     ("source", "parser", "reason"),
 )
+REPORTS = Counter(
+    "tessera_reports_total", "Records for the topic tessera.metrics, by outcome: sent, failed.", ("outcome",)
+)
 MERGES = Counter("tessera_merges_total", "Merges of segments.", ("topic",))
 BACKFILLED = Counter("tessera_backfill_documents_total", "Documents written by a backfill.", ("generation",))
 FRESHNESS_SECONDS = Histogram(

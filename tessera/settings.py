@@ -120,6 +120,12 @@ class Settings(BaseSettings):
     pointer_staleness_s: float = Field(
         5.0, ge=0, le=10, description="seconds for which searching goes on where the release cannot be read"
     )
+    report_s: float = Field(
+        30.0,
+        ge=0,
+        le=3600,
+        description="seconds between a shard's records on tessera.metrics; 0: none",
+    )
     log_format: Literal["text", "json"] = Field("text", description="lines for people, or JSON for machines")
     shadow_share: float = Field(
         0.0, ge=0, le=1, description="share of queries that are also run on the next generation, to compare"

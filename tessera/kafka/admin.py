@@ -11,13 +11,15 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
 from tessera.errors import SettingsError
-from tessera.events.topics import CHANGE_TOPICS, CONTROL, DEADLETTER_TOPIC, ONE_PARTITION
+from tessera.events.topics import CHANGE_TOPICS, CONTROL, DEADLETTER_TOPIC, METRICS, ONE_PARTITION
 from tessera.kafka.connection import DEADLINE_S, NO_SECURITY, Security, reaching
 from tessera.kafka.reader import open_reader
 from tessera.store.base import ShardId
 
 _KEPT_FOR_EVER: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
 """Compaction would eat appends; what retention removes, a rebuild from the log cannot reach."""
+
+_KEPT_A_WEEK: Final = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
 
 _POLL_S: Final = 0.05
 
@@ -26,7 +28,7 @@ async def ensure_topics(
     bootstrap: str,
     partitions: int,
     *,
-    topics: Collection[str] = (*CHANGE_TOPICS, DEADLETTER_TOPIC, CONTROL),
+    topics: Collection[str] = (*CHANGE_TOPICS, DEADLETTER_TOPIC, CONTROL, METRICS),
     replication_factor: int = 1,
     security: Security = NO_SECURITY,
 ) -> dict[str, int]:
@@ -113,7 +115,7 @@ async def _create(
                 topic,
                 1 if topic in ONE_PARTITION else partitions,
                 replication_factor,
-                topic_configs=_KEPT_FOR_EVER,
+                topic_configs=_KEPT_A_WEEK if topic == METRICS else _KEPT_FOR_EVER,
             )
             for topic in topics
         ]

@@ -8,7 +8,7 @@ import pytest
 from tessera.embedded.broker import EmbeddedBroker
 from tessera.errors import PartitionCountError, UnavailableError
 from tessera.events.catalog import SourceCatalog
-from tessera.events.topics import CHANGE_TOPICS, CONTROL, DEADLETTER_TOPIC, DOCUMENTS, LOGS
+from tessera.events.topics import CHANGE_TOPICS, CONTROL, DEADLETTER_TOPIC, DOCUMENTS, LOGS, METRICS
 from tessera.kafka.admin import ensure_topics, high_watermarks, lag, topic_partitions
 from tessera.kafka.publisher import Publisher
 from tessera.store.base import NO_OFFSET, ShardId
@@ -20,7 +20,7 @@ def test_missing_topics_are_made_and_those_there_keep_their_count(broker: Embedd
         assert await topic_partitions(broker.address) == {}
         assert await ensure_topics(broker.address, 3, topics=[LOGS]) == {LOGS: 3}
         counts = await ensure_topics(broker.address, 4)
-        assert counts == {DOCUMENTS: 4, LOGS: 3, DEADLETTER_TOPIC: 4, CONTROL: 1}
+        assert counts == {DOCUMENTS: 4, LOGS: 3, DEADLETTER_TOPIC: 4, CONTROL: 1, METRICS: 4}
         assert await ensure_topics(broker.address, 7) == counts
         assert await topic_partitions(broker.address) == counts
 
