@@ -190,6 +190,9 @@ def _count(owned: OwnedShard, report: BatchReport) -> None:
     for generation, figures in report.cut.items():
         _observe_all(metrics.CHUNK_TOKENS.labels(generation), figures.tokens)
         _observe_all(metrics.CHUNK_OVERLAP_TOKENS.labels(generation), figures.overlaps)
+        for outcome, counts in (("whole", figures.whole), ("split", figures.split)):
+            for source, count in counts.items():
+                metrics.SAMPLES.labels(source, generation, outcome).inc(count)
     freshness = metrics.FRESHNESS_SECONDS.labels(topic)
     for seconds in report.freshness_s:
         freshness.observe(seconds)

@@ -52,6 +52,11 @@ CHUNK_OVERLAP_TOKENS = Histogram(
     ("generation",),
     buckets=(0, 5, 10, 20, 30, 50, 75, 100, 150, 200, 400),
 )
+SAMPLES = Counter(
+    "tessera_representability_samples_total",
+    "Sampled runs of a few sentences or lines of what was cut, by outcome: whole (in one chunk), split.",
+    ("source", "generation", "outcome"),
+)
 PARSE_FAILURES = Counter(
     "tessera_parse_failures_total",
     "Documents with content that could not be read as it stands.",

@@ -21,6 +21,7 @@ from tessera.shards.counting import difference
 from tessera.shards.cutting import cut_document
 from tessera.shards.loading import Assembled, Loaded
 from tessera.shards.records import Arrival, Poison
+from tessera.shards.sampling import Span, count_whole, sample_spans
 from tessera.shards.standings import moved
 from tessera.store.base import Head, SegmentMeta, Standing, Tombstone
 
@@ -45,15 +46,28 @@ class GenerationPlan:
 
 @dataclass(slots=True)
 class CutFigures:
-    """What was cut for one generation: tokens of each new chunk, and those shared with the one before it."""
+    """What was cut for one generation: tokens of each new chunk, and those shared with the one before it.
+
+    ``whole`` and ``split`` count by source the sampled spans that lie in one chunk, and those that do not.
+    """
 
     tokens: list[int] = field(default_factory=list)
     overlaps: list[int] = field(default_factory=list)
+    whole: Counter[str] = field(default_factory=Counter)
+    split: Counter[str] = field(default_factory=Counter)
 
     def add(self, chunks: Sequence[ChunkEntry]) -> None:
         """Count the chunks of one document, in its order."""
         self.tokens += [chunk.end_token - chunk.start_token for chunk in chunks]
         self.overlaps += [max(0, before.end_token - chunk.start_token) for before, chunk in pairwise(chunks)]
+
+    def add_samples(
+        self, source: str, spans: Sequence[Span], chunks: Sequence[ChunkEntry], base: int
+    ) -> None:
+        """Count sampled spans of a document whose text begins at byte ``base``."""
+        whole, split = count_whole(spans, chunks, base)
+        self.whole[source] += whole
+        self.split[source] += split
 
 
 class ParseFault(NamedTuple):
@@ -119,8 +133,9 @@ def build_plan(
     if len(generations) > 1:
         remembering = {each.analyzer.identity: RememberingAnalyzer(each.analyzer) for each in generations}
         generations = [replace(each, analyzer=remembering[each.analyzer.identity]) for each in generations]
+    samples = {draft.key: _samples(draft, records[draft.key]) for draft in changed}
     for generation in generations:
-        _build_generation(plan, changed, stored, records, held_texts, head, generation, applied)
+        _build_generation(plan, changed, stored, records, held_texts, samples, head, generation, applied)
     names = [generation.name for generation in generations]
     standings = dict(head.standings)
     if loaded.recount is not None:
@@ -137,6 +152,12 @@ def build_plan(
         for name in names:
             standings[name] = moved(standings[name], name, draft.key, draft.held, record)
     plan.standings = standings
+
+
+def _samples(draft: Draft, record: DocumentRecord) -> list[Span]:
+    if draft.text is None:
+        return []
+    return sample_spans(draft.key, record.content_digest, draft.text.data(), is_log=record.is_log)
 
 
 def plan_parts(plan: Plan, assembled: Assembled) -> None:
@@ -158,6 +179,7 @@ def _build_generation(
     stored: Mapping[str, StoredText],
     records: dict[str, DocumentRecord],
     held_texts: Mapping[str, HeldText],
+    samples: Mapping[str, Sequence[Span]],
     head: Head,
     generation: LiveGeneration,
     applied: int,
@@ -171,8 +193,12 @@ def _build_generation(
             if draft.history_lost or (state is not None and state.chunks):
                 tombstones.append(Tombstone(draft.key, 0))
             continue
-        cut = cut_document(draft, record, held_texts.get(draft.key), state, generation.policy)
-        plan.cut.setdefault(generation.name, CutFigures()).add(cut.chunks)
+        held = held_texts.get(draft.key)
+        cut = cut_document(draft, record, held, state, generation.policy)
+        figures = plan.cut.setdefault(generation.name, CutFigures())
+        figures.add(cut.chunks)
+        base = held.start_byte if held is not None and not draft.fresh else 0
+        figures.add_samples(draft.declaration.name, samples[draft.key], cut.chunks, base)
         if cut.dead or draft.history_lost:
             tombstones.append(Tombstone(draft.key, cut.from_ordinal))
         records[draft.key] = replace(record, indexed={**record.indexed, generation.name: cut.state})

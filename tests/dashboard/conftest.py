@@ -14,9 +14,12 @@ from stage import MemoryLog, Stage, bundled
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """The installed Chromium. Where it is missing tests are skipped, but in CI they fail."""
+    """The installed Chromium. Where it is missing tests are skipped, but in CI they fail.
+
+    No longer than these tests: in its thread a loop runs as long as it does, and others could run none.
+    """
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     missing = "chromium is not installed (Debian: apt-get install chromium)" if path is None else ""
     try:
