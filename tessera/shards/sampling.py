@@ -1,7 +1,7 @@
 """Representability, sampled: of a few spans of each text that is cut, how many lie whole in one chunk.
 
 The spans are such as answers are quoted from: one to three sentences of a document, or lines of a log. Which
-ones is decided by the document's key and content alone: the same content, the same spans, whatever the policy.
+ones is decided by the document's key and content alone: the same content, the same spans under every policy.
 """
 
 from __future__ import annotations
