@@ -120,6 +120,10 @@ class Settings(BaseSettings):
     pointer_staleness_s: float = Field(
         5.0, ge=0, le=10, description="seconds for which searching goes on where the release cannot be read"
     )
+    cases_file: Path | None = Field(
+        None, description="query cases that the service asks again and again of what it serves"
+    )
+    cases_s: float = Field(300.0, ge=1, description="seconds between two runs of these cases")
     report_s: float = Field(
         30.0,
         ge=0,

@@ -23,10 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tessera.documents.text import block_ids, decompress
 from tessera.errors import CaseError, QueryError, RefusedError, StaleSnapshotError
 from tessera.generations.bootstrap import read_registry
-from tessera.generations.cases import Case, CaseSet, evidence_digest
+from tessera.generations.cases import Case, CaseSet
+from tessera.generations.casework import holds, why_stale
 from tessera.generations.registry import Evidence
 from tessera.search.pinned import PinnedGeneration
 from tessera.search.searcher import Searcher
@@ -121,49 +121,16 @@ async def _outcome(
 ) -> Outcome:
     """One case on both sides, the candidate first where ``swapped``: neither is always the warmed one."""
     chunks = [side.document(case.source, case.doc_id) for side in sides]
-    stale = await _why_stale(store, case, chunks[0] or chunks[1])
+    stale = await why_stale(store, case, chunks[0] or chunks[1])
     if stale:
         return Outcome(case, stale)
     found: dict[int, Side] = {}
     for number in (1, 0) if swapped else (0, 1):
-        represented = any(_holds(case, chunk) for chunk in chunks[number])
+        represented = any(holds(case, chunk) for chunk in chunks[number])
         hits, seconds = await _asked(sides[number], case, k)
-        rank = next((rank for rank, hit in enumerate(hits, 1) if _holds(case, hit)), None)
+        rank = next((rank for rank, hit in enumerate(hits, 1) if holds(case, hit)), None)
         found[number] = Side(represented, rank, seconds)
     return Outcome(case, "", found[0], found[1])
-
-
-async def _why_stale(store: ShardStore, case: Case, chunks: Sequence[Found]) -> str:
-    """Why the case does not count, given the document's chunks; empty where it does."""
-    if not chunks:
-        return "the document is not held"
-    entry, shard = chunks[0].document, chunks[0].shard
-    ids = block_ids(entry.text_id, entry.size_bytes)
-    blobs = await store.blobs(shard, ids)
-    blocks = [decompress(blob, blob_id) for blob, blob_id in zip(blobs, ids, strict=True) if blob is not None]
-    if len(blocks) != len(ids):
-        return "the document was replaced or deleted meanwhile"
-    text = b"".join(blocks).decode()
-    if case.end > len(text):
-        return _why_outside(case, len(text), entry.content_digest)
-    if evidence_digest(text[case.start : case.end]) != case.digest:
-        return "the document says something else there now"
-    return ""
-
-
-def _why_outside(case: Case, length: int, content_digest: str) -> str:
-    """Why a case counts as stale though its document is too short for it; CaseError where it never fitted."""
-    if case.content_digest and case.content_digest != content_digest:
-        return f"the document has only {length} characters now"
-    raise CaseError(
-        f"case {case.id!r}: its span {case.start} to {case.end} is outside the document "
-        f"{case.source}/{case.doc_id}, which has {length} characters: mend the case or take it out"
-        + (
-            ""
-            if case.content_digest
-            else "; with the content_digest of the document it was taken from, it would count as stale"
-        )
-    )
 
 
 async def _asked(side: PinnedGeneration, case: Case, k: int) -> tuple[list[Found], float]:
@@ -181,12 +148,6 @@ async def _asked(side: PinnedGeneration, case: Case, k: int) -> tuple[list[Found
             await side.texts(hits)
         seconds = time.perf_counter() - began
     return hits, seconds
-
-
-def _holds(case: Case, chunk: Found) -> bool:
-    entry, values = chunk.document, chunk.values()
-    same_document = (entry.source, entry.doc_id) == (case.source, case.doc_id)
-    return same_document and values["start"] <= case.start and case.end <= values["end"]
 
 
 def _figures(outcomes: Sequence[Outcome], k: int) -> dict[str, Any]:

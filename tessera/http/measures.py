@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tessera.errors import QueryError
+from tessera.generations.standing import StandingFigures
 from tessera.http.index_metrics import IndexCollector
 
 REGISTRY = CollectorRegistry()
@@ -74,6 +75,27 @@ OUTCOMES = Counter(
     ("outcome",),
     registry=REGISTRY,
 )
+_CASES = Gauge(
+    "tessera_cases",
+    "Standing query cases of the last run, by state: live, stale.",
+    ("generation", "state"),
+    registry=REGISTRY,
+)
+_CASES_REPRESENTED = Gauge(
+    "tessera_cases_representability_ratio",
+    "Share of the live cases whose evidence lies whole in a chunk.",
+    ("generation",),
+    registry=REGISTRY,
+)
+_CASES_RETRIEVED = Gauge(
+    "tessera_cases_retrieval_coverage_ratio",
+    "Share of the live cases whose evidence lies whole in one of the first k hits.",
+    ("generation",),
+    registry=REGISTRY,
+)
+_CASES_RUN = Gauge(
+    "tessera_cases_run_timestamp_seconds", "When they were last run, Unix time.", registry=REGISTRY
+)
 _SHADOW_QUERIES = Counter(
     "tessera_shadow_queries_total",
     "Queries sampled for the generation that may be served next, by outcome: compared, dropped, failed.",
@@ -100,6 +122,18 @@ def count_shadow(outcome: str, overlap: float | None) -> None:
     _SHADOW_QUERIES.labels(outcome).inc()
     if overlap is not None:
         _SHADOW_OVERLAP.observe(overlap)
+
+
+def show_cases(figures: StandingFigures) -> None:
+    """Expose what a run of the standing cases found; of no live case nothing can be said."""
+    for gauge in (_CASES, _CASES_REPRESENTED, _CASES_RETRIEVED):
+        gauge.clear()
+    _CASES.labels(figures.generation, "live").set(figures.live)
+    _CASES.labels(figures.generation, "stale").set(figures.stale)
+    if figures.live:
+        _CASES_REPRESENTED.labels(figures.generation).set(figures.represented / figures.live)
+        _CASES_RETRIEVED.labels(figures.generation).set(figures.retrieved / figures.live)
+    _CASES_RUN.set_to_current_time()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -14,8 +15,10 @@ from fastapi import Depends, Request
 from tessera.errors import TesseraError, UnavailableError
 from tessera.events.encoding import Event
 from tessera.events.topics import CHANGE_TOPICS
+from tessera.generations.cases import load_cases
 from tessera.generations.control import ControlLog, KafkaLog
-from tessera.http.measures import NEAR_DUPLICATES, count_shadow
+from tessera.generations.standing import measure_standing
+from tessera.http.measures import NEAR_DUPLICATES, count_shadow, show_cases
 from tessera.kafka.publisher import Position, Publisher
 from tessera.overview import read_overview
 from tessera.policies import TOKENIZERS
@@ -59,6 +62,7 @@ class Services:
         self._reading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
         self._shadowing: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     @property
     def warm(self) -> bool:
@@ -69,11 +73,13 @@ class Services:
         """Load in the background what is served, as soon as there is something, and what may be next."""
         self._warming = asyncio.create_task(self._warm())
         self._shadowing = asyncio.create_task(self.shadow.run())
+        if self.settings.cases_file is not None:
+            self._asking = asyncio.create_task(self._ask_cases(self.settings.cases_file))
         self.searcher.start()
 
     async def close(self) -> None:
         """Stop background work and close all connections."""
-        for task in (self._warming, self._shadowing):
+        for task in (self._warming, self._shadowing, self._asking):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -147,6 +153,18 @@ class Services:
                 )
                 self._publisher = await publisher.__aenter__()
             return self._publisher
+
+    async def _ask_cases(self, path: Path) -> None:
+        told = ""
+        while True:
+            try:
+                show_cases(await measure_standing(self.searcher, self.store, load_cases(path)))
+                told = ""
+            except TesseraError as error:
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning("standing cases are not asked: %s", told)
+            await asyncio.sleep(self.settings.cases_s)
 
     async def _warm(self) -> None:
         told = ""

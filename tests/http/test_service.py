@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -15,6 +17,7 @@ from tessera.events.change import Record
 from tessera.events.encoding import Event
 from tessera.events.topics import CHANGE_TOPICS, DOCUMENTS, LOGS
 from tessera.generations.bootstrap import bootstrap
+from tessera.generations.cases import evidence_digest
 from tessera.http import services as services_module
 from tessera.http.app import create_app
 from tessera.http.lifecycle import GenerationBody, GenerationDetail
@@ -417,3 +420,29 @@ def test_every_error_has_one_form() -> None:
         assert (outside.status_code, outside.json()["error"]["code"]) == (422, "invalid_request")
 
     with_service(use)
+
+
+def test_standing_cases_are_asked_of_what_is_served_and_a_faulty_file_only_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evidence = "The supplier delivers."
+    start = HANDBOOK["content"].index(evidence)
+    case = {"id": "who", "question": "who delivers", "source": "handbook", "doc_id": HANDBOOK["doc_id"]}
+    case |= {"start": start, "end": start + len(evidence), "digest": evidence_digest(evidence)}
+    path = tmp_path / "cases.json"
+    path.write_text("{")
+
+    async def use(client: httpx.AsyncClient) -> None:
+        async with asyncio.timeout(10):
+            while "standing cases are not asked" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert "tessera_cases_representability_ratio{" not in (await client.get("/metrics")).text
+        path.write_text(json.dumps({"thresholds": {"min_recall": 0}, "cases": [case]}))
+        shown = ""
+        async with asyncio.timeout(10):
+            while 'tessera_cases_retrieval_coverage_ratio{generation="g1"} 1.0' not in shown:
+                shown = (await client.get("/metrics")).text
+        assert 'tessera_cases{generation="g1",state="live"} 1.0' in shown
+        assert 'tessera_cases_representability_ratio{generation="g1"} 1.0' in shown
+
+    with_service(use, HANDBOOK, cases_file=path, cases_s=1.0)
