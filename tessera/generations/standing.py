@@ -18,7 +18,7 @@ from tessera.store.base import ShardStore
 class StandingFigures:
     """How the served generation did. ``stale`` cases speak of what their document no longer says.
 
-    Of the ``live`` ones, the evidence of ``represented`` lies whole in some chunk, that of ``retrieved`` in one
+    Of the ``live`` ones, the evidence of ``represented`` lies whole in some chunk, of ``retrieved`` in one
     of the first k hits.
     """
 
