@@ -61,6 +61,13 @@ class CutFigures:
         self.tokens += [chunk.end_token - chunk.start_token for chunk in chunks]
         self.overlaps += [max(0, before.end_token - chunk.start_token) for before, chunk in pairwise(chunks)]
 
+    def merge(self, other: CutFigures) -> None:
+        """Count what the other has as well."""
+        self.tokens += other.tokens
+        self.overlaps += other.overlaps
+        self.whole.update(other.whole)
+        self.split.update(other.split)
+
     def add_samples(
         self, source: str, spans: Sequence[Span], chunks: Sequence[ChunkEntry], base: int
     ) -> None:

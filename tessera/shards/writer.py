@@ -468,7 +468,5 @@ def _merged_figures(plans: Sequence[Plan]) -> dict[str, CutFigures]:
     merged: dict[str, CutFigures] = {}
     for plan in plans:
         for name, figures in plan.cut.items():
-            into = merged.setdefault(name, CutFigures())
-            into.tokens += figures.tokens
-            into.overlaps += figures.overlaps
+            merged.setdefault(name, CutFigures()).merge(figures)
     return merged

@@ -38,7 +38,20 @@ SERVICE = {
         "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
         "environment": {"type": "object", "additionalProperties": {"type": "string"}},
         "ports": {"type": "array", "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"}},
-        "volumes": {"type": "array", "items": {"type": "string", "pattern": r"^[a-z0-9-]+:/"}},
+        "volumes": {
+            "type": "array",
+            "items": {"type": "string", "pattern": r"^([a-z0-9-]+:/[^:]+|\./[^:]+:/[^:]+:ro)$"},
+        },
+        "profiles": STRINGS,
+        "secrets": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["source", "target"],
+                "properties": {"source": {"type": "string"}, "target": {"type": "string"}},
+            },
+        },
         "depends_on": {
             "type": "object",
             "additionalProperties": {
@@ -72,6 +85,15 @@ COMPOSE = {
         "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"},
         "services": {"type": "object", "additionalProperties": SERVICE},
         "volumes": {"type": "object", "additionalProperties": {"type": ["null", "object"]}},
+        "secrets": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["environment"],
+                "properties": {"environment": {"type": "string"}},
+            },
+        },
     },
     "patternProperties": {"^x-": True},
 }
@@ -91,7 +113,11 @@ def test_the_compose_file_keeps_to_the_compose_specification(compose: dict[str, 
     jsonschema.validate(compose, COMPOSE)
     for service in compose["services"].values():
         assert service.get("depends_on", {}).keys() <= compose["services"].keys()
-        assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= compose["volumes"].keys()
+        mounted = {volume.split(":")[0] for volume in service.get("volumes", [])}
+        folders = {name for name in mounted if name.startswith("./")}
+        assert mounted - folders <= compose["volumes"].keys()
+        assert all((ROOT / folder).exists() for folder in folders)
+        assert {secret["source"] for secret in service.get("secrets", [])} <= compose["secrets"].keys()
 
 
 def test_commands_in_containers_are_the_very_entry_points(compose: dict[str, Any]) -> None:
@@ -114,11 +140,30 @@ def test_variables_in_containers_are_settings(compose: dict[str, Any]) -> None:
 
 def test_the_service_in_a_container_needs_its_tokens(compose: dict[str, Any]) -> None:
     environment = compose["services"]["service"]["environment"]
-    assert all(
-        environment[name].startswith(f"${{{name}:?") for name in environment if name.endswith("_TOKEN")
-    )
+    for name in ("TESSERA_OPERATOR_TOKEN", "TESSERA_READ_TOKEN"):
+        assert environment[name].startswith(f"${{{name}:?")
     with pytest.raises(SettingsError):
         check_exposure(Settings(broker="b:1", redis="redis://r/0", host=environment["TESSERA_HOST"]))
+
+
+def test_prometheus_finds_in_the_network_what_the_containers_serve(compose: dict[str, Any]) -> None:
+    services, targets = compose["services"], ROOT / "deploy" / "prometheus" / "targets"
+    [service] = yaml.safe_load((targets / "service.yml").read_text())
+    assert service["targets"] == [f"service:{services['service']['environment']['TESSERA_PORT']}"]
+    [worker] = yaml.safe_load((targets / "workers.yml").read_text())
+    own = services["worker"]["environment"]
+    assert worker["targets"] == [f"worker:{own['TESSERA_METRICS_PORT']}"]
+    assert own["TESSERA_HOST"] == services["service"]["environment"]["TESSERA_HOST"] == "0.0.0.0"  # noqa: S104
+    [secret] = services["prometheus"]["secrets"]
+    configured = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    [token] = [
+        job["authorization"]["credentials_file"]
+        for job in configured["scrape_configs"]
+        if "authorization" in job
+    ]
+    assert secret["target"] == f"/etc/prometheus/{token}"
+    source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
+    assert source["datasources"][0]["url"] == "http://prometheus:9090"
 
 
 def test_what_the_image_copies_is_there_and_let_through() -> None:

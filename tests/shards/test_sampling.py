@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import asyncio
+
+import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.events.catalog import SourceCatalog
+from tessera.events.change import Record
+from tessera.events.topics import CHANGE_TOPICS, DOCUMENTS
+from tessera.generations.bootstrap import bootstrap
 from tessera.ingestion import Resume, sentence_spans
 from tessera.policies import ChunkPolicy, TextPolicy
 from tessera.shards.cutting import entries
 from tessera.shards.sampling import SPANS, WINDOW_BYTES, count_whole, sample_spans
+from tessera.shards.writer import ShardWriter
+from tessera.store.base import ShardId
+from tessera.store.memory import MemoryStore
 
 TEXT = st.lists(
     st.sampled_from(
@@ -65,6 +75,20 @@ def test_other_content_is_asked_for_other_spans() -> None:
     data = " ".join(f"Sentence number {number}." for number in range(1000)).encode()
     asked = {tuple(sample_spans("a/b", f"sha256:{number}", data, is_log=False)) for number in range(50)}
     assert len(asked) > 40
+
+
+def test_a_batch_reports_the_samples_of_its_documents() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        await bootstrap(store, dict.fromkeys(CHANGE_TOPICS, 1))
+        writer = ShardWriter(store, ShardId(DOCUMENTS, 0), partitions=1, catalog=SourceCatalog())
+        await writer.open()
+        event = {"v": 1, "op": "upsert", "source": "a", "doc_id": "b", "media_type": "text/plain"}
+        event |= {"access": ["*"], "content": "One two three. Four five six."}
+        report = await writer.write([Record(DOCUMENTS, 0, 0, b"a/b", orjson.dumps(event))])
+        assert (report.cut["g1"].whole, report.cut["g1"].split) == ({"a": SPANS}, {"a": 0})
+
+    asyncio.run(scenario())
 
 
 def test_what_was_not_cut_is_not_counted() -> None:
