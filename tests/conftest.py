@@ -1,11 +1,25 @@
-"""Servers that several packages' tests share: one of each for the whole run."""
+"""What all tests share: servers, one of each for the whole run, and logging as it was."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 from servers import RedisCluster, RedisServer, redis_cluster, redis_server
+
+from tessera.logs import OWN
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command that was run in this process configures logging for all."""
+    loggers = [logging.getLogger(name) for name in (None, *OWN, "aiokafka")]
+    before = [(logger.level, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

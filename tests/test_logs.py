@@ -5,28 +5,14 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
-from tessera.logs import OWN, configure_logging, on, stack_of
+from tessera.logs import configure_logging, on, stack_of
 from tessera.settings import load_settings
 from tessera.store.base import ShardId
 
 SHARD = ShardId("tessera.documents", 3)
-
-
-@pytest.fixture
-def untouched() -> Iterator[None]:
-    """Put logging back as pytest had set it up."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in OWN}
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, each in levels.items():
-        logging.getLogger(name).setLevel(each)
 
 
 def logged(log_format: str) -> str:
@@ -41,7 +27,7 @@ def logged(log_format: str) -> str:
     return stream.getvalue()
 
 
-def test_json_has_a_line_per_message_with_its_fields(untouched: None) -> None:
+def test_json_has_a_line_per_message_with_its_fields() -> None:
     lines = [json.loads(line) for line in logged("json").splitlines()]
     assert [line["message"] for line in lines] == [
         "tessera.documents/3: two\nlines",
@@ -60,7 +46,7 @@ def test_json_has_a_line_per_message_with_its_fields(untouched: None) -> None:
     }
 
 
-def test_text_is_for_people(untouched: None) -> None:
+def test_text_is_for_people() -> None:
     assert "WARNING streams.batches: tessera.documents/3: two" in logged("text")
 
 
