@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from faust.types import AppT, EventT, StreamT
-from prometheus_client import Histogram
 
 from streams.ownership import Admission, OwnedShard, Ownership
 from tessera import metrics, tracing
@@ -188,17 +187,10 @@ def _count(owned: OwnedShard, report: BatchReport) -> None:
     for fault, count in report.parse_faults.items():
         metrics.PARSE_FAILURES.labels(*fault).inc(count)
     for generation, figures in report.cut.items():
-        _observe_all(metrics.CHUNK_TOKENS.labels(generation), figures.tokens)
-        _observe_all(metrics.CHUNK_OVERLAP_TOKENS.labels(generation), figures.overlaps)
+        metrics.observe_all(metrics.CHUNK_TOKENS.labels(generation), figures.tokens)
+        metrics.observe_all(metrics.CHUNK_OVERLAP_TOKENS.labels(generation), figures.overlaps)
         for outcome, counts in (("whole", figures.whole), ("split", figures.split)):
             for source, count in counts.items():
                 metrics.SAMPLES.labels(source, generation, outcome).inc(count)
-    freshness = metrics.FRESHNESS_SECONDS.labels(topic)
-    for seconds in report.freshness_s:
-        freshness.observe(seconds)
+    metrics.observe_all(metrics.FRESHNESS_SECONDS.labels(topic), report.freshness_s)
     metrics.APPLIED_OFFSET.labels(*owned.shard).set(owned.writer.head.applied)
-
-
-def _observe_all(histogram: Histogram, values: Sequence[int]) -> None:
-    for value in values:
-        histogram.observe(value)

@@ -41,6 +41,7 @@ class Tally:
         self.chunks_added += report.chunks_added
         self.batch_s += report.seconds
         self.commit_s += report.commit_s
-        self.freshness_s = max([*report.freshness_s, *filter(None, [self.freshness_s])], default=None)
+        if report.freshness_s:
+            self.freshness_s = max(self.freshness_s or 0.0, *report.freshness_s)
         self.dead_letters.update(report.reasons)
         self.parse_faults.update(report.parse_faults)

@@ -259,5 +259,10 @@ async def events(request: Request, caller: Monitor) -> EventStream:
     feed: Feed = request.app.state.feed
     if feed.full:
         raise RefusedError(503, "too_many_streams", f"{MAX_STREAMS} streams are open already: close a page")
-    hello = {"operator": caller.may("operator"), "version": __version__, "heartbeat_s": HEARTBEAT_S}
+    hello = {
+        "operator": caller.may("operator"),
+        "role": caller.role,
+        "version": __version__,
+        "heartbeat_s": HEARTBEAT_S,
+    }
     return EventStream(feed, hello, _still_may(request))

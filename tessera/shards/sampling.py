@@ -7,16 +7,19 @@ ones is decided by the document's key and content alone: the same content, the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from random import Random
 from typing import Final
 
 from tessera.index.segment import ChunkEntry
 from tessera.ingestion import sentence_spans
 
-SPANS: Final = 2
-"""Of each text that is cut: measuring must cost little beside cutting."""
+ONE_IN: Final = 8
+"""Texts of which one is looked at: measuring must cost little beside cutting."""
 
-WINDOW_BYTES: Final = 2_000
+SPANS: Final = 2
+"""Of each such text."""
+
+WINDOW_BYTES: Final = 1_000
 """Sentences are looked for in so much of the text: nobody would quote a longer one."""
 
 MAX_SENTENCES: Final = 3
@@ -25,12 +28,13 @@ Span = tuple[int, int]
 
 
 def sample_spans(key: str, content_digest: str, data: bytes, *, is_log: bool) -> list[Span]:
-    """Up to :data:`SPANS` spans of the text, half-open, in bytes of ``data``."""
+    """Up to :data:`SPANS` spans of one text in :data:`ONE_IN`, half-open, in bytes of ``data``."""
+    if int(content_digest[-4:], 16) % ONE_IN:
+        return []
+    seed = Random(f"{key} {content_digest}")  # noqa: S311 - a sample, not a secret
     found = []
-    for number in range(SPANS):
-        seed = blake2b(f"{key}\0{content_digest}\0{number}".encode(), digest_size=16).digest()
-        place = int.from_bytes(seed[:8], "little") % max(1, len(data))
-        wanted = 1 + seed[8] % MAX_SENTENCES
+    for _ in range(SPANS):
+        place, wanted = seed.randrange(max(1, len(data))), seed.randint(1, MAX_SENTENCES)
         found += _around(data, place, wanted, is_log=is_log)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import jsonschema
 import pytest
 import typer
 import yaml
+from hatchling.builders.wheel import WheelBuilder
 
 from tessera.cli.main import app
 from tessera.errors import SettingsError
@@ -183,3 +185,15 @@ def test_the_lock_names_no_host_and_covers_every_direct_requirement() -> None:
     asked = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
     pinned = set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
     assert {re.split(r"[\[<>=!~]", each)[0] for each in asked} <= pinned
+
+
+def test_what_the_package_needs_beside_its_code_is_packed(tmp_path: Path) -> None:
+    """Files that are no Python are in the wheel, which is what the image installs."""
+
+    [built] = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(built) as wheel:
+        packed = set(wheel.namelist())
+    for package in ("tessera", "streams"):
+        for path in (ROOT / package).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                assert str(path.relative_to(ROOT)) in packed

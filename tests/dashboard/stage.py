@@ -170,13 +170,16 @@ class Stage:
         await self.store.commit(Commit(head.shard, head.fence, head.seq, counters=counters))
         await self._writers[topic].open()
 
-    async def tick(self, documents: int = 0) -> None:
-        """A round of the workers: adopt generations, backfill at most so many documents (0: all)."""
+    async def adopt(self) -> None:
+        """Adopt generations, and backfill what their rate allows at once."""
         for writer in self._writers.values():
             await writer.tick()
-            if documents:
-                await writer.backfill(documents, 5.0)
-                continue
+            await writer.backfill(0, 0.1)
+
+    async def tick(self) -> None:
+        """What the workers do in a while: adopt generations, backfill them."""
+        for writer in self._writers.values():
+            await writer.tick()
             while await writer.backfill(0, 5.0):
                 pass
             await writer.tick()
@@ -185,14 +188,15 @@ class Stage:
         control = ControlLog(MemoryLog(""), self.settings.namespace)
         return Operator(self.store, self.settings, "ann@desk", control)
 
-    async def candidate(self, name: str = "g2", policy: str = "markdown") -> None:
-        """A new generation, not filled yet."""
-        await self.operator().create(BUILT_IN[policy], name)
+    async def candidate(self, name: str = "g2", policy: str = "markdown", rate: float | None = None) -> None:
+        """A new generation, not filled yet; ``rate`` documents a second and shard."""
+        await self.operator().create(BUILT_IN[policy], name, rate)
 
     async def proven(self, name: str = "g2") -> None:
         """Fill it, verify it, and give it evidence that lasts an hour."""
-        await self.tick()
         operator = self.operator()
+        await operator.set_rate(name, None)
+        await self.tick()
         registry = await read_registry(self.store)
         await operator.record_verified(name, registry.serving.name, "equal")
         now_ms = operator.now_ms()

@@ -8,7 +8,11 @@ const DESCRIBE_MS = 15000;
 
 const LEAST_S = 120; // a minute's points are not stretched over the whole width
 
-const window_s = (plot, first, last) => [Math.min(first, last - LEAST_S), last];
+// The times shown; uPlot tells null where there is no point yet.
+const window_s = (plot, first, last) => {
+  const end = last ?? Date.now() / 1000;
+  return [Math.min(first ?? end, end - LEAST_S), end];
+};
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 

@@ -18,6 +18,9 @@ export function setText(node, text) {
   if (node.textContent !== wanted) node.textContent = wanted;
 }
 
+// A sentence of the service: what stands between backticks is a command.
+export const words = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
+
 // Make the children of `parent` those of `keys`, in order. What is there is kept, so that focus stays where it is.
 export function keyed(parent, keys, make, update) {
   const known = parent.nodesByKey ?? (parent.nodesByKey = new Map());

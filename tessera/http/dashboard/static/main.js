@@ -34,6 +34,7 @@ const stream = new Stream(
     if (state.kind === "live") lostAt = null;
     else if (state.kind === "lost") lostAt ??= lastAt ?? Date.now();
     if (state.kind === "refused") refused(state.why);
+    if (state.kind === "limited") account("reader"); // may search, and see no counts
     if (state.kind === "connecting" && link.kind === "lost") return; // the banner stays while it is tried again
     link = state;
     drawLink();
@@ -55,8 +56,12 @@ const stream = new Stream(
 
 function hello(value) {
   setText(byId("version"), `Tessera ${value.version}`);
-  byId("account").hidden = !token() && value.operator;
-  setText(byId("account"), token() ? `Sign out (${value.operator ? "operator" : "reader"})` : "Sign in");
+  account(value.role);
+}
+
+function account(role) {
+  byId("account").hidden = !token() && role === "operator";
+  setText(byId("account"), token() ? `Sign out (${role})` : "Sign in");
 }
 
 function draw() {
@@ -70,6 +75,7 @@ function draw() {
 
 function problem() {
   if (link.kind === "lost") return ["lost", `Connection lost since ${clock(lostAt)}: ${link.why}. ${model.status ? "What you see is from then." : ""}`];
+  if (link.kind === "limited") return ["limited", "This token may search. How the index stands is shown to those with the role monitor or operator."];
   if (link.kind === "refused") return ["refused", `Not signed in: ${link.why}`];
   if (trouble) return ["trouble", `The index cannot be read since ${clock(trouble.since_ms)}: ${trouble.message}. ${model.status ? "What you see is from before." : ""}`];
   if (link.kind === "live" && statusAt && Date.now() - statusAt > 1000 * STALE_S) return ["stale", `The status is from ${clock(statusAt)}: the service reads it no faster just now.`];
@@ -86,7 +92,7 @@ function drawLink() {
   setText(byId("banner-count"), link.kind === "lost" ? `${duration((Date.now() - lostAt) / 1000)} ago · ${wait_s > 0 ? `trying again in ${Math.ceil(wait_s)} s` : "trying now…"}` : "");
   byId("retry").hidden = !found || !["lost", "refused"].includes(found[0]);
   setText(byId("retry"), link.kind === "refused" ? "Sign in" : "Try now");
-  const words = { loading: "Connecting…", live: "Live", lost: "Connection lost", refused: "Not signed in", trouble: "Index not readable", stale: "Stale", paused: "Paused while hidden" };
+  const words = { loading: "Connecting…", live: "Live", lost: "Connection lost", refused: "Not signed in", limited: "Search only", trouble: "Index not readable", stale: "Stale", paused: "Paused while hidden" };
   setText(byId("link-text"), words[state]);
   document.title = `${{ lost: "(lost) ", trouble: "(!) ", stale: "(stale) " }[state] ?? ""}Tessera`;
 }

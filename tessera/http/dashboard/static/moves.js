@@ -1,7 +1,7 @@
 // Steps of a generation's life. Each is confirmed in a dialog that shows what the service says it would do.
 
 import { get, post, told } from "./api.js";
-import { announce, byId, el, setText } from "./dom.js";
+import { announce, byId, el, setText, words } from "./dom.js";
 import { number, plural } from "./format.js";
 
 const path = (name, step) => `/api/generations/${encodeURIComponent(name)}/${step}`;
@@ -18,7 +18,7 @@ export async function dryRun(name) {
 export function checkList(checks) {
   const items = checks.map((check) => {
     const [mark, word] = check.waived ? ["~", "waived"] : check.passed ? ["✓", "passes"] : ["✗", "fails"];
-    return el("li", { "data-check": word }, el("span", { class: "mark", "aria-hidden": "true" }, mark), el("span", {}, el("strong", {}, check.name.replaceAll("_", " ")), el("span", { class: "unseen" }, ` ${word}`), `: ${check.detail}`));
+    return el("li", { "data-check": word }, el("span", { class: "mark", "aria-hidden": "true" }, mark), el("span", {}, el("strong", {}, check.name.replaceAll("_", " ")), el("span", { class: "unseen" }, ` ${word}`), ": ", ...words(check.detail)));
   });
   return el("ul", { class: "checks" }, ...items);
 }

@@ -21,14 +21,12 @@ export class Queries {
     this.counted(list, now.counters);
   }
 
-  counted(list, { tessera_searches_total: searches, tessera_search_refusals_total: refusals, tessera_quotes_total: quotes, tessera_outcomes_total: outcomes }) {
-    if (searches) {
-      const all = sum(searches);
-      tile(list, "empty", "Without a hit")(all ? percent((searches.empty ?? 0) / all) : UNKNOWN, `${number(searches.failed ?? 0)} failed`, searches.failed ? "warn" : "");
-    }
-    if (refusals) tile(list, "refusals", "Refused")(number(sum(refusals)), split(refusals));
-    if (outcomes) tile(list, "outcomes", "Supported answers")(share(outcomes), split(outcomes));
-    if (quotes) tile(list, "quotes", "Supported quotes")(share(quotes), split(quotes));
+  counted(list, { tessera_searches_total: searches = {}, tessera_search_refusals_total: refusals = {}, tessera_quotes_total: quotes = {}, tessera_outcomes_total: outcomes = {} }) {
+    const all = sum(searches);
+    tile(list, "empty", "Without a hit")(all ? percent((searches.empty ?? 0) / all) : UNKNOWN, `${number(searches.failed ?? 0)} failed`, searches.failed ? "warn" : "");
+    tile(list, "refusals", "Refused")(number(sum(refusals)), split(refusals));
+    tile(list, "outcomes", "Supported answers")(share(outcomes), split(outcomes));
+    tile(list, "quotes", "Supported quotes")(share(quotes), split(quotes));
   }
 }
 

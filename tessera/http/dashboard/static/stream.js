@@ -5,7 +5,7 @@ import { Refused, request } from "./api.js";
 const PAUSES_S = [1, 2, 4, 8, 15];
 const HIDDEN_S = 30; // a hidden page gives its connection back: browsers share six of them between all tabs
 
-// Calls `told(state)` with {kind: "connecting" | "live" | "lost" | "refused" | "paused", why, retryAt, status}, and `event(name, value)`.
+// Calls `told(state)` with {kind: "connecting" | "live" | "lost" | "refused" | "limited" | "paused", why, retryAt, status}, and `event(name, value)`.
 export class Stream {
   constructor(told, event) {
     this.told = told;
@@ -49,7 +49,7 @@ export class Stream {
     if (run !== this.run) return;
     if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
       this.stop();
-      this.told({ kind: "refused", why: error.message });
+      this.told({ kind: error.status === 403 ? "limited" : "refused", why: error.message });
     } else {
       this.again(run, run.why ?? (error instanceof Refused ? error.message : "the service does not answer"));
     }
