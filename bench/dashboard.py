@@ -3,8 +3,9 @@
     python -m bench.dashboard [--sources 1000] [--chunks 1000000] [--updates 30] [--busy 1]
 
 Starts the embedded broker and Redis, writes counters as the commits of so many documents would, in 3
-generations, and then moves ``--busy`` shards before each update. Where Chromium and Playwright are installed
-it also measures from the request to the drawn table of sources, and until an update shows.
+generations, and then moves ``--busy`` shards before each update, and reads ``/metrics``. Where Chromium and
+Playwright are installed it also measures from the request to the drawn table of sources, and until an update
+shows.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tessera.generations.bootstrap import bootstrap
 from tessera.generations.control import ControlLog, KafkaLog
 from tessera.generations.operations import Operator
 from tessera.http.events import Feed
+from tessera.http.measures import exposition
 from tessera.http.services import Services
 from tessera.kafka.admin import ensure_topics
 from tessera.policies import BUILT_IN
@@ -142,6 +144,19 @@ async def browse(settings: Settings, store: ShardStore, writers: dict[ShardId, S
         await serving.wait()
 
 
+async def scraped(services: Services) -> None:
+    """Time and size of ``/metrics``, read anew each time."""
+    times = []
+    text = b""
+    for _ in range(10):
+        services.forget_overview()
+        began = time.perf_counter()
+        text = exposition(await services.overview())
+        times.append(1000 * (time.perf_counter() - began))
+    middle, worst = statistics.median(times), max(times)
+    print(f"/metrics: {len(text):,} bytes, median {middle:.0f} ms, worst {worst:.0f} ms")
+
+
 async def measure(given: argparse.Namespace, broker: str, redis: str) -> None:
     """Print the figures."""
     settings = Settings(broker=broker, redis=redis, max_building=2)  # type: ignore[arg-type]
@@ -155,6 +170,7 @@ async def measure(given: argparse.Namespace, broker: str, redis: str) -> None:
             middle, slow = statistics.median(times), sorted(times)[int(0.95 * len(times))]
             case = f"an update, {busy} of {len(writers)} shards changed, {name}"
             print(f"{case}: median {middle:.1f} ms, p95 {slow:.1f} ms")
+    await scraped(services)
     await browse(settings, store, writers)
     await store.close()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.errors import TesseraError
@@ -11,6 +12,7 @@ from tessera.generations.description import described
 from tessera.generations.registry import Registry
 from tessera.kafka.admin import high_watermarks
 from tessera.settings import Settings, redacted
+from tessera.shards.deadletters import all_shards
 from tessera.shards.status import IndexStatus, ShardStatus, SourceStatus, StatusReader
 from tessera.store.base import NO_OFFSET, ShardId, ShardStore
 
@@ -26,14 +28,21 @@ async def read_overview(
     A ``reader`` that is given each time knows most of it already; see :meth:`StatusReader.read` for
     ``max_fields``.
     """
-    index = await (reader or StatusReader(store)).read(max_fields)
-    ends: Mapping[ShardId, int] = {}
-    trouble = None
+    ends_and_trouble = asyncio.create_task(_ends(settings, await all_shards(store)))
     try:
-        ends = await high_watermarks(settings.broker, [shard.shard for shard in index.shards])
-    except TesseraError as error:
-        trouble = str(error)
+        index = await (reader or StatusReader(store)).read(max_fields)
+        ends, trouble = await ends_and_trouble
+    finally:
+        ends_and_trouble.cancel()
     return await overview(settings, store, index, ends, trouble)
+
+
+async def _ends(settings: Settings, shards: Sequence[ShardId]) -> tuple[Mapping[ShardId, int], str | None]:
+    """The logs' next offsets, or why they are not known. A broker takes longer to tell than the store."""
+    try:
+        return await high_watermarks(settings.broker, shards), None
+    except TesseraError as error:
+        return {}, str(error)
 
 
 async def overview(
