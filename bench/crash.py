@@ -23,10 +23,9 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
+from bench.backends import new_broker, new_redis
 from tessera.documents.record import DocumentRecord
 from tessera.documents.text import block_ids, decompress
-from tessera.embedded.broker import EmbeddedBroker
-from tessera.embedded.redis import EmbeddedRedis
 from tessera.errors import UnavailableError
 from tessera.events.change import Append, Change, Delete, Upsert, document_key
 from tessera.events.encoding import encode_event
@@ -126,8 +125,8 @@ class Cluster:
         self.fired: list[str] = []
         self._armed: dict[int, str] = {}
         self._logs: dict[int, Path] = {}
-        self.broker = EmbeddedBroker(folder / "broker")
-        self.redis = EmbeddedRedis(folder / "redis")
+        self.broker = new_broker(folder / "broker")
+        self.redis = new_redis(folder / "redis")
         self.workers: list[subprocess.Popen[bytes]] = []
         self.starts = 0
         self.exits: list[int] = []
@@ -198,7 +197,7 @@ class Cluster:
 
     def restore_power(self) -> None:
         """Start the store again, at its old address."""
-        self.redis = EmbeddedRedis(self.folder / "redis", self.redis.port)
+        self.redis = new_redis(self.folder / "redis", self.redis.port)
         self.redis.start()
 
     def logs(self) -> str:

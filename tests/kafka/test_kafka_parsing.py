@@ -18,7 +18,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.embedded.broker import EmbeddedBroker
+from bench.backends import Broker
 from tessera.errors import EventError
 from tessera.events.decoding import DAMAGED_HEADER, decode_record
 from tessera.events.digest import record_digest
@@ -150,7 +150,7 @@ asyncio.run(main())
 
 
 @pytest.mark.servers
-def test_a_log_with_such_a_name_is_read_and_probed_at_a_real_broker(broker: EmbeddedBroker) -> None:
+def test_a_log_with_such_a_name_is_read_and_probed_at_a_real_broker(broker: Broker) -> None:
     shard = ShardId(DOCUMENTS, 0)
 
     asyncio.run(ensure_topics(broker.address, 1))

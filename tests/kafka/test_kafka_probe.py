@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tessera.embedded.broker import EmbeddedBroker
+from bench.backends import Broker, begin_anew
 from tessera.errors import PartitionCountError, UnavailableError
 from tessera.events.catalog import SourceCatalog
 from tessera.events.digest import record_digest
@@ -77,7 +77,7 @@ async def probe_one(bootstrap: str, shard: ShardId, applied: int, digest: str) -
 
 
 @pytest.mark.servers
-def test_partitions_are_probed_together_whatever_they_hold(broker: EmbeddedBroker) -> None:
+def test_partitions_are_probed_together_whatever_they_hold(broker: Broker) -> None:
     async def scenario() -> None:
         full = await fill(broker.address, records=6, partitions=4)
         digest = await digest_at(broker.address, full, 5)
@@ -95,7 +95,7 @@ def test_partitions_are_probed_together_whatever_they_hold(broker: EmbeddedBroke
 
 
 @pytest.mark.servers
-def test_a_shard_that_is_behind_continues_and_one_ahead_is_refused(broker: EmbeddedBroker) -> None:
+def test_a_shard_that_is_behind_continues_and_one_ahead_is_refused(broker: Broker) -> None:
     async def scenario() -> None:
         shard = await fill(broker.address, records=5)
         for applied in range(5):
@@ -109,7 +109,7 @@ def test_a_shard_that_is_behind_continues_and_one_ahead_is_refused(broker: Embed
 
 
 @pytest.mark.servers
-def test_a_log_made_anew_with_the_same_content_is_another_log(broker: EmbeddedBroker) -> None:
+def test_a_log_made_anew_with_the_same_content_is_another_log(broker: Broker) -> None:
     async def before() -> tuple[ShardId, str]:
         shard = await fill(broker.address, records=3)
         return shard, await digest_at(broker.address, shard, 2)
@@ -120,14 +120,13 @@ def test_a_log_made_anew_with_the_same_content_is_another_log(broker: EmbeddedBr
 
     shard, digest = asyncio.run(before())
     for records in (2, 3, 4):
-        broker.stop()
-        broker.start()
+        begin_anew(broker)
         state = asyncio.run(after(shard, digest, records))
         assert (state.verdict, state.end) == ("foreign", records)
 
 
 @pytest.mark.servers
-def test_a_digest_is_the_same_whoever_reads_the_record_again(broker: EmbeddedBroker) -> None:
+def test_a_digest_is_the_same_whoever_reads_the_record_again(broker: Broker) -> None:
     async def scenario() -> None:
         counts = await ensure_topics(broker.address, 1)
         shard = ShardId(DOCUMENTS, 0)
@@ -149,7 +148,7 @@ def test_a_digest_is_the_same_whoever_reads_the_record_again(broker: EmbeddedBro
 
 
 @pytest.mark.servers
-def test_a_partition_that_does_not_exist_is_an_error_and_is_not_made(broker: EmbeddedBroker) -> None:
+def test_a_partition_that_does_not_exist_is_an_error_and_is_not_made(broker: Broker) -> None:
     async def scenario() -> None:
         await ensure_topics(broker.address, 2)
         for shard in (ShardId(DOCUMENTS, 2), ShardId("tessera.unknown", 0)):

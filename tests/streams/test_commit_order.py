@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
+from bench.backends import new_redis
 from bench.crash import live_chunks
 from streams.driver import Driver
 from tessera.documents.record import DocumentRecord
@@ -70,7 +71,7 @@ async def state(store: ShardStore) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("redis")) as server:
+    with new_redis(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 

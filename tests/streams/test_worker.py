@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.backends import new_redis
 from bench.crash import NAMESPACE, Cluster, Model, Ordeal, compare, publish
 from tessera.embedded.process import free_port
-from tessera.embedded.redis import EmbeddedRedis
 from tessera.events.topics import DOCUMENTS
 from tessera.kafka.admin import ensure_topics
 from tessera.store.base import ShardId
@@ -157,7 +157,7 @@ def test_while_the_broker_is_away_it_says_so_seldom_and_still_stops(cluster: Clu
 
 
 def test_without_a_broker_it_says_which_address_and_ends(tmp_path: Path) -> None:
-    with EmbeddedRedis(tmp_path / "redis") as redis:
+    with new_redis(tmp_path / "redis") as redis:
         address = f"127.0.0.1:{free_port()}"
         environment = {
             **os.environ,
