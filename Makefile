@@ -2,6 +2,7 @@
 #
 #   make up [SOURCE=name=path] [PORT=8765] [BROKER=host:port] [REDIS=redis://…]
 #   make test [BROKER=host:port] [REDIS=redis://…]
+#   make test-kafka              the tests that need servers, on Apache Kafka and redis-server (Java 17, Maven)
 #   make lock                    resolve requirements.lock anew
 
 SHELL := /bin/bash
@@ -22,7 +23,7 @@ endif
 export SOURCE
 export PORT
 
-.PHONY: help up test lock clean
+.PHONY: help up test test-kafka lock clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -37,6 +38,14 @@ test: $(VENV)/test.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	PATH="$(CURDIR)/$(VENV)/debian/usr/bin:$$PATH" $(BIN)/python -m pytest
+
+# What talks to servers: on those that users run.
+REAL := tests/kafka tests/store tests/streams tests/real tests/generations/test_control_topic.py \
+  tests/generations/test_operator_crash.py
+
+test-kafka: $(VENV)/test.stamp $(VENV)/kafka.stamp
+	TESSERA_TEST_SERVERS=real TESSERA_KAFKA_LIBS="$(CURDIR)/$(VENV)/kafka" PATH="$(CURDIR)/$(VENV)/debian/usr/bin:$$PATH" \
+	  $(BIN)/python -m pytest $(REAL)
 
 lock: $(VENV)/python.stamp
 	$(PIP_INSTALL) 'pip-tools>=7.4'
@@ -63,5 +72,13 @@ $(VENV)/embedded.stamp: $(VENV)/python.stamp pyproject.toml requirements.lock
 $(VENV)/test.stamp: $(VENV)/python.stamp pyproject.toml requirements.lock
 	$(PIP_INSTALL) --constraint requirements.lock --editable '.[embedded,test]'
 	$(BIN)/python tests/fetch_commonmark.py
-	tests/install_debian_packages.sh $(VENV)/debian
+	tests/install_debian_packages.sh $(VENV)/debian chromium prometheus
 	@touch $(VENV)/embedded.stamp $@
+
+$(VENV)/kafka.stamp: deploy/local-kafka/pom.xml tests/install_debian_packages.sh | $(VENV)/test.stamp
+	tests/install_debian_packages.sh $(VENV)/debian redis java maven
+	@for program in java:default-jre-headless mvn:maven; do command -v $${program%:*} > /dev/null || \
+	  { echo "make test-kafka needs $${program%:*}: Debian: apt install $${program#*:}" >&2; exit 1; }; done
+	mvn -q -B -f deploy/local-kafka/pom.xml dependency:copy-dependencies -DincludeScope=runtime \
+	  -DoutputDirectory="$(CURDIR)/$(VENV)/kafka"
+	@touch $@

@@ -46,11 +46,12 @@ def new_broker(folder: Path) -> Broker:
 
 
 def begin_anew(broker: Broker) -> None:
-    """Start a broker again that has forgotten everything."""
+    """Start a broker again, at the same address, that has forgotten everything."""
     if isinstance(broker, LocalKafka):
         broker.begin_anew()
     else:
         broker.stop()
+        broker._fixed_port = broker.port
         broker.start()
 
 

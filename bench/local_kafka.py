@@ -50,7 +50,8 @@ class LocalKafka:
     """A cluster of ``size`` nodes, as a context manager or by :meth:`start` and :meth:`stop`.
 
     Clients speak ``protocol`` (``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT``, ``SASL_SSL``), nodes plain text
-    among themselves. ``settings`` are further lines of every node's ``server.properties``.
+    among themselves. ``settings`` are further lines of each ``server.properties``, ``scram`` passwords
+    of SCRAM-SHA-512 by user.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class LocalKafka:
         *,
         protocol: str = "PLAINTEXT",
         settings: Mapping[str, str] | None = None,
+        scram: Mapping[str, str] | None = None,
     ) -> None:
+        self._scram = dict(scram or {})
         self._jars = _jars()
         self._protocol = protocol
         self._settings = dict(settings or {})
@@ -147,6 +150,8 @@ class LocalKafka:
             "-c",
             str(properties),
         ]
+        for user, password in self._scram.items():
+            command += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
         if done.returncode:
             raise SettingsError(f"Apache Kafka cannot format {node.folder}: {done.stdout}{done.stderr}")
@@ -175,6 +180,8 @@ class LocalKafka:
             "transaction.state.log.replication.factor": copies,
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "2",
+            # As it was before Kafka 4, and is where somebody needs it: any time is taken.
+            "log.message.timestamp.after.max.ms": str(2**63 - 1),
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
         } | self._settings

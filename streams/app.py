@@ -15,6 +15,7 @@ from streams.agents import documents, logs
 from streams.ownership import CheckLogs, Fatal, MakeWriter, Ownership, Prepare
 from streams.transport import Transport
 from tessera.events.topics import CHANGE_TOPICS
+from tessera.kafka.connection import NO_SECURITY, Security
 from tessera.limits import Limits
 from tessera.store.base import ShardId
 
@@ -101,16 +102,19 @@ def build_app(
     make_writer: MakeWriter,
     check_logs: CheckLogs,
     fatal: Fatal,
+    security: Security = NO_SECURITY,
 ) -> StreamApp:
     """An app that is not started yet.
 
     ``broker`` lists bootstrap servers (host:port, separated by commas), ``group`` names the consumer group,
-    ``embedded`` says that the broker is the embedded one. ``fatal`` ends the process.
+    ``embedded`` says that the broker is the embedded one, ``security`` is what clients are given. ``fatal``
+    ends the process.
     """
     timeouts_s = EMBEDDED_TIMEOUTS_S if embedded else KAFKA_TIMEOUTS_S
     app = StreamApp(
         group,
         broker=[f"kafka://{server.strip()}" for server in broker.split(",")],
+        broker_credentials=_credentials(security),
         broker_rebalance_timeout=timeouts_s["rebalance"],
         broker_session_timeout=timeouts_s["session"],
         broker_heartbeat_interval=timeouts_s["heartbeat"],
@@ -132,6 +136,18 @@ def build_app(
     documents.attach(app, app.ownership, limits)
     logs.attach(app, app.ownership, limits)
     return app
+
+
+def _credentials(security: Security) -> faust.auth.Credentials | None:
+    """The same in Faust's words, which it takes back into the client's own."""
+    if "sasl_mechanism" in security:
+        return faust.SASLCredentials(
+            username=security["sasl_plain_username"],
+            password=security["sasl_plain_password"],
+            mechanism=security["sasl_mechanism"],
+            ssl_context=security.get("ssl_context"),
+        )
+    return faust.SSLCredentials(security["ssl_context"]) if "ssl_context" in security else None
 
 
 def _is_change(tp: TP) -> bool:

@@ -19,6 +19,7 @@ from aiokafka.errors import (
 
 from tessera.errors import UnavailableError
 from tessera.events.parts import MAX_RECORD_BYTES, Headers
+from tessera.kafka.connection import NO_SECURITY, Security
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +61,9 @@ class DeadLetterProducer:
     those after it must not wait for it.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security = NO_SECURITY) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._producer: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
 
@@ -109,6 +111,7 @@ class DeadLetterProducer:
                     bootstrap_servers=self._bootstrap,
                     acks="all",
                     request_timeout_ms=REQUEST_TIMEOUT_MS,
+                    **self._security,
                 )
                 try:
                     await producer.start()

@@ -22,6 +22,7 @@ from tessera import metrics
 from tessera.errors import TesseraError
 from tessera.events.reports import SCHEMA, GenerationReport, ParseFailures, Reason, ShardReport, encode_report
 from tessera.events.topics import METRICS
+from tessera.kafka.connection import NO_SECURITY, Security
 from tessera.store.base import Head, ShardId, ShardStore
 
 logger = logging.getLogger(__name__)
@@ -143,15 +144,19 @@ def _generations(head: Head, counters: Mapping[str, int]) -> list[GenerationRepo
 class ReportProducer:
     """Produces to :data:`~tessera.events.topics.METRICS` without waiting for replicas."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security = NO_SECURITY) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._producer: AIOKafkaProducer | None = None
 
     async def __call__(self, key: bytes, value: bytes) -> None:
         """Return when the broker's leader has it; KafkaError where it does not take it."""
         if self._producer is None:
             producer = AIOKafkaProducer(
-                bootstrap_servers=self._bootstrap, acks=1, request_timeout_ms=round(SEND_S * 1000)
+                bootstrap_servers=self._bootstrap,
+                acks=1,
+                request_timeout_ms=round(SEND_S * 1000),
+                **self._security,
             )
             try:
                 await producer.start()

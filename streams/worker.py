@@ -28,6 +28,7 @@ from tessera.generations.bootstrap import bootstrap
 from tessera.generations.control import ControlLog, KafkaLog
 from tessera.kafka.admin import ensure_topics
 from tessera.kafka.probe import LogState, probe_log
+from tessera.kafka.security import security_of
 from tessera.limits import Limits
 from tessera.logs import configure_logging, stack_of
 from tessera.policies import TOKENIZERS
@@ -72,7 +73,7 @@ async def run(settings: Settings) -> int:
         await store.ping()
         kafka = logging.getLogger("aiokafka")
         kafka.setLevel(logging.CRITICAL)  # a broker that is not there is reported once, by what follows
-        topics = await ensure_topics(settings.broker, settings.partitions)
+        topics = await ensure_topics(settings.broker, settings.partitions, security=security_of(settings))
         kafka.setLevel(logging.WARNING)
         partitions = {topic: topics[topic] for topic in CHANGE_TOPICS}
         await bootstrap(store, partitions)
@@ -93,7 +94,7 @@ async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, 
             store, shard, partitions=partitions[shard.topic], catalog=settings.catalog, limits=limits
         )
 
-    control = ControlLog(KafkaLog(settings.broker), settings.namespace)
+    control = ControlLog(KafkaLog(settings.broker, security_of(settings)), settings.namespace)
 
     async def prepare() -> None:
         await bootstrap(store, partitions)
@@ -101,7 +102,9 @@ async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, 
 
     async def check_logs(heads: Mapping[ShardId, Head]) -> Mapping[ShardId, LogState]:
         return await probe_log(
-            settings.broker, {shard: (head.applied, head.record_digest) for shard, head in heads.items()}
+            settings.broker,
+            {shard: (head.applied, head.record_digest) for shard, head in heads.items()},
+            security=security_of(settings),
         )
 
     app = build_app(
@@ -113,13 +116,14 @@ async def _work(settings: Settings, store: ShardStore, partitions: Mapping[str, 
         make_writer=make_writer,
         check_logs=check_logs,
         fatal=end_process,
+        security=security_of(settings),
     )
-    produce = DeadLetterProducer(settings.broker)
+    produce = DeadLetterProducer(settings.broker, security_of(settings))
     upkeep = Upkeep(app.ownership, store, check_logs, produce, partial(_highwater, app))
     stop = _stop_on_signals()
     start = asyncio.create_task(app.start())
     rounds = asyncio.create_task(upkeep.run())
-    report = ReportProducer(settings.broker)
+    report = ReportProducer(settings.broker, security_of(settings))
     reporting = asyncio.create_task(_report(settings, app, store, report))
     try:
         await _until_stopped(app, start, stop)

@@ -11,6 +11,7 @@ from tessera.errors import TesseraError
 from tessera.generations.description import described
 from tessera.generations.registry import Registry
 from tessera.kafka.admin import high_watermarks
+from tessera.kafka.security import security_of
 from tessera.settings import Settings, redacted
 from tessera.shards.deadletters import all_shards
 from tessera.shards.status import IndexStatus, ShardStatus, SourceStatus, StatusReader
@@ -40,7 +41,7 @@ async def read_overview(
 async def _ends(settings: Settings, shards: Sequence[ShardId]) -> tuple[Mapping[ShardId, int], str | None]:
     """The logs' next offsets, or why they are not known. A broker takes longer to tell than the store."""
     try:
-        return await high_watermarks(settings.broker, shards), None
+        return await high_watermarks(settings.broker, shards, security=security_of(settings)), None
     except TesseraError as error:
         return {}, str(error)
 

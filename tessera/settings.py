@@ -57,6 +57,19 @@ class Settings(BaseSettings):
     )
 
     broker: str = Field("", repr=False, description="Kafka bootstrap servers, host:port[,host:port]…")
+    kafka_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="how brokers are spoken to"
+    )
+    kafka_ca_file: Path | None = Field(
+        None, description="certificates of authorities that brokers' are checked by; unset: the system's"
+    )
+    kafka_cert_file: Path | None = Field(None, description="certificate that clients show, PEM")
+    kafka_key_file: Path | None = Field(None, description="its key, where it is not in the same file")
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="how clients log in with SASL"
+    )
+    kafka_username: str = Field("", description="name that clients log in with")
+    kafka_password: SecretStr | None = Field(None, description="its password")
     redis: str = Field("", repr=False, description="URL of a Redis-compatible server, 6.2 or newer")
     namespace: str = Field(
         "tessera", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="prefix of all Redis keys"

@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
-# Bring the programs of Debian's packages that tests run: a browser, and Prometheus with promtool.
+# Bring programs of Debian's packages that tests run.
 #
-#   tests/install_debian_packages.sh FOLDER
+#   tests/install_debian_packages.sh FOLDER PROGRAM…      (chromium, prometheus, redis, java, maven)
 #
-# What is there already is left alone. Chromium is installed with what it needs; Prometheus, which would start itself
-# as a service, is only unpacked under FOLDER. Without apt-get, or without the right to use it, it says what is missing: the
-# tests that need it are skipped, with the reason.
+# What is there already is left alone. Nothing is started as a service: Prometheus is only unpacked under FOLDER, and of
+# Redis the tools are installed, whose binary is the server's too. Without apt-get, or without the right to use it, it
+# says what is missing: the tests that need it are skipped, or tell it again.
 set -euo pipefail
 folder=$1
+shift
 export DEBIAN_FRONTEND=noninteractive
-
-missing() {
-  echo "$1 is not there and cannot be installed here: tests that need it are skipped ($2)" >&2
-}
+mkdir -p "$folder/usr/bin"
 
 as_root() {
   [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null
@@ -24,22 +22,38 @@ update() {
   updated=yes
 }
 
-install_chromium() {
-  update && apt-get install -qq -y --no-install-recommends chromium > /dev/null
+install() {
+  update && apt-get install -qq -y --no-install-recommends "$1" > /dev/null
 }
 
-unpack_prometheus() {
+unpack() {
   local package
   package=$(mktemp -d)
-  mkdir -p "$folder"
-  update && (cd "$package" && apt-get download -qq -o APT::Sandbox::User=root prometheus) &&
-    dpkg -x "$package"/prometheus_*.deb "$folder"
+  update && (cd "$package" && apt-get download -qq -o APT::Sandbox::User=root "$1") && dpkg -x "$package/$1"_*.deb "$folder"
   rm -rf "$package"
 }
 
-if ! command -v chromium > /dev/null; then
-  { as_root && install_chromium; } || missing chromium "Debian: apt install chromium"
-fi
-if ! command -v promtool > /dev/null && [ ! -x "$folder/usr/bin/promtool" ]; then
-  { as_root && unpack_prometheus; } || missing prometheus "Debian: apt install prometheus"
-fi
+# The server's program under its own name: what it is called decides what it does.
+install_redis() {
+  install redis-tools && ln -sf /usr/bin/redis-check-rdb "$folder/usr/bin/redis-server"
+}
+
+# bring COMMAND PACKAGE HOW…
+bring() {
+  local program=$1 package=$2
+  shift 2
+  if ! command -v "$program" > /dev/null && [ ! -x "$folder/usr/bin/$program" ]; then
+    { as_root && "$@"; } || echo "$program is not there and cannot be installed here (Debian: apt install $package)" >&2
+  fi
+}
+
+for each in "$@"; do
+  case $each in
+    chromium) bring chromium chromium install chromium ;;
+    prometheus) bring promtool prometheus unpack prometheus ;;
+    redis) bring redis-server redis-server install_redis ;;
+    java) bring java default-jre-headless install default-jre-headless ;;
+    maven) bring mvn maven install maven ;;
+    *) echo "$each is not known here" >&2 && exit 2 ;;
+  esac
+done

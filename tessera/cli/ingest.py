@@ -18,6 +18,7 @@ from tessera.events.catalog import SourceDeclaration
 from tessera.events.change import Delete, SourceKind
 from tessera.events.topics import topic_of
 from tessera.kafka.admin import high_watermarks
+from tessera.kafka.security import security_of
 from tessera.settings import Settings, load_settings
 from tessera.shards.catchup import wait_applied
 from tessera.store.base import ShardId, ShardStore
@@ -141,7 +142,7 @@ async def _wait_for_earlier_changes(
     """Let the workers apply what the topic holds: compared with less, changes would be published twice."""
     topic = topic_of(declaration.kind)
     shards = [ShardId(topic, number) for number in range((await store.topics()).get(topic, 0))]
-    ends = await high_watermarks(settings.broker, shards)
+    ends = await high_watermarks(settings.broker, shards, security=security_of(settings))
     if not await _applied(store, {shard: end - 1 for shard, end in ends.items()}, "waiting for the workers"):
         raise UnavailableError(
             f"{topic} holds changes that no worker applies, so the index cannot be compared with the folder: "

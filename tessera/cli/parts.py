@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from tessera.cli.servers import opened_store
 from tessera.cli.terminal import print_json
 from tessera.errors import SettingsError, UnavailableError
+from tessera.kafka.security import security_of
 from tessera.logs import configure_logging
 from tessera.settings import CONFIG_VARIABLE, Settings, load_settings, redacted
 from tessera.store.base import ShardStore
@@ -81,7 +82,9 @@ async def _heal(settings: Settings, store: ShardStore) -> None:
 
     try:
         async with asyncio.timeout(HEAL_S):
-            await ControlLog(KafkaLog(settings.broker), settings.namespace).reapply(store)
+            await ControlLog(KafkaLog(settings.broker, security_of(settings)), settings.namespace).reapply(
+                store
+            )
     except (SettingsError, UnavailableError, TimeoutError) as error:
         logger.warning("the control log was not looked at: %s", error or "the broker does not answer")
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from tessera.errors import UnavailableError
 from tessera.kafka.publisher import Publisher
+from tessera.kafka.security import security_of
 from tessera.settings import Settings, redacted
 from tessera.store.base import ShardStore
 from tessera.store.connect import connect
@@ -38,7 +39,11 @@ async def opened_publisher(settings: Settings, store: ShardStore) -> AsyncIterat
     """A connected publisher that keeps to the partition counts which ``store`` has recorded."""
     topics = await store.topics()
     publisher = Publisher(
-        settings.broker, settings.catalog, topics, max_content_bytes=settings.max_document_bytes
+        settings.broker,
+        settings.catalog,
+        topics,
+        max_content_bytes=settings.max_document_bytes,
+        security=security_of(settings),
     )
     async with publisher:
         yield publisher

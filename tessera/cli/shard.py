@@ -12,6 +12,7 @@ from tessera.cli.terminal import counted, print_json
 from tessera.errors import SettingsError
 from tessera.events.topics import CHANGE_TOPICS
 from tessera.kafka.probe import probe_log
+from tessera.kafka.security import security_of
 from tessera.settings import BOTH, Settings, load_settings
 from tessera.store.base import Head, ShardId, ShardStore
 
@@ -78,7 +79,9 @@ async def _refused_heads(settings: Settings, heads: list[Head], *, every: bool) 
     where a sound one was asked for by name.
     """
     states = await probe_log(
-        settings.broker, {head.shard: (head.applied, head.record_digest) for head in heads}
+        settings.broker,
+        {head.shard: (head.applied, head.record_digest) for head in heads},
+        security=security_of(settings),
     )
     refused = [head for head in heads if states[head.shard].verdict == "foreign"]
     sound = [head.shard for head in heads if head not in refused]

@@ -21,6 +21,7 @@ from tessera.generations.registry import Evidence, Generation, Registry
 from tessera.generations.transitions import known
 from tessera.index.analyzer import DEFAULT_ANALYZER
 from tessera.kafka.admin import high_watermarks
+from tessera.kafka.security import security_of
 from tessera.policies import ChunkPolicy, TextPolicy
 from tessera.settings import Settings
 from tessera.shards.deadletters import all_shards
@@ -88,7 +89,9 @@ class Operator:
         self.store = store
         self.settings = settings
         self.actor = actor
-        self._control = control or ControlLog(KafkaLog(settings.broker), settings.namespace)
+        self._control = control or ControlLog(
+            KafkaLog(settings.broker, security_of(settings)), settings.namespace
+        )
         self._clock = clock
 
     def now_ms(self) -> int:
@@ -205,7 +208,11 @@ class Operator:
         ends: Mapping[ShardId, int] = {}
         trouble = ""
         try:
-            ends = await high_watermarks(self.settings.broker, [shard.shard for shard in index.shards])
+            ends = await high_watermarks(
+                self.settings.broker,
+                [shard.shard for shard in index.shards],
+                security=security_of(self.settings),
+            )
         except TesseraError as error:
             trouble = str(error)
         return Situation(registry, index, ends, trouble, await live_readers(self.store), self.now_ms())

@@ -10,9 +10,10 @@ from typing import Any, Final
 from tessera.errors import RefusedError
 from tessera.generations.operations import Operator
 from tessera.generations.rehearsal import in_doubt, known_records, lost
-from tessera.kafka.connection import NO_SECURITY, Security
+from tessera.kafka.connection import Security
 from tessera.kafka.probe import LogState, probe_log
 from tessera.kafka.reader import open_reader
+from tessera.kafka.security import security_of
 from tessera.limits import Limits
 from tessera.shards.deadletters import all_shards
 from tessera.store.base import Head, ShardId
@@ -91,14 +92,13 @@ def losses_in_words(plan: list[ShardRebuild]) -> str:
 
 async def plan_rebuild(
     operator: Operator,
-    security: Security = NO_SECURITY,
     on_progress: Callable[[ShardId], None] = lambda shard: None,
 ) -> list[ShardRebuild]:
     """What a rebuild would read and lose, per shard that was ever claimed.
 
     ``on_progress`` hears which shard is next. A log is read only where documents of its shard are in doubt.
     """
-    store, broker = operator.store, operator.settings.broker
+    store, broker, security = operator.store, operator.settings.broker, security_of(operator.settings)
     shards = await all_shards(store)
     found = zip(shards, await store.heads(shards), strict=True)
     claimed = {shard: head for shard, head in found if head is not None}

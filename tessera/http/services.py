@@ -20,6 +20,7 @@ from tessera.generations.control import ControlLog, KafkaLog
 from tessera.generations.standing import measure_standing
 from tessera.http.measures import NEAR_DUPLICATES, count_shadow, show_cases
 from tessera.kafka.publisher import Position, Publisher
+from tessera.kafka.security import security_of
 from tessera.overview import read_overview
 from tessera.policies import TOKENIZERS
 from tessera.search import Answer, Searcher
@@ -51,7 +52,7 @@ class Services:
         TOKENIZERS.folder = settings.tokenizers_folder
         self.store = store
         self.searcher = Searcher(store, pointer_staleness_s=settings.pointer_staleness_s)
-        self.control = ControlLog(KafkaLog(settings.broker), settings.namespace)
+        self.control = ControlLog(KafkaLog(settings.broker, security_of(settings)), settings.namespace)
         self.shadow = ShadowReads(self.searcher, settings.shadow_share, count_shadow)
         self._searches = 0
         self._publisher: Publisher | None = None
@@ -150,6 +151,7 @@ class Services:
                     self.settings.catalog,
                     topics,
                     max_content_bytes=self.settings.max_document_bytes,
+                    security=security_of(self.settings),
                 )
                 self._publisher = await publisher.__aenter__()
             return self._publisher

@@ -39,7 +39,7 @@ HOUR_MS = 3_600_000
 class MemoryLog:
     """Stands for the control topic."""
 
-    def __init__(self, _: str) -> None:
+    def __init__(self, *_: object) -> None:
         self.values: list[bytes | None] = []
 
     async def append(self, key: bytes, value: bytes) -> None:
@@ -130,7 +130,7 @@ class Stage:
         self._thread.join(DEADLINE_S)
         self._loop.close()
 
-    async def ends(self, _: str, shards: Sequence[ShardId]) -> dict[ShardId, int]:
+    async def ends(self, _: str, shards: Sequence[ShardId], **_security: object) -> dict[ShardId, int]:
         """The ends of the logs: ``ahead`` records of the documents are not applied yet."""
         if self.broker_trouble:
             raise UnavailableError(self.broker_trouble)

@@ -142,7 +142,7 @@ class Installation:
 def broker_that_knows(monkeypatch: pytest.MonkeyPatch, ends: dict[str, int]) -> None:
     """The ends of the logs, by ``topic/partition``; 0 where none is given."""
 
-    async def high_watermarks(_: str, shards: Sequence[ShardId]) -> dict[ShardId, int]:
+    async def high_watermarks(_: str, shards: Sequence[ShardId], **_security: object) -> dict[ShardId, int]:
         return {shard: ends.get(str(shard), 0) for shard in shards}
 
     monkeypatch.setattr("tessera.generations.operations.high_watermarks", high_watermarks)

@@ -243,7 +243,7 @@ def test_unequal_fingerprints_are_refused_for_cutover_and_rollback() -> None:
 
 
 def test_lag_and_an_unknown_lag_are_refused(ends: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def gone(*_: object) -> dict[ShardId, int]:
+    async def gone(*_: object, **_security: object) -> dict[ShardId, int]:
         raise UnavailableError("the broker is away")
 
     async def scenario() -> None:

@@ -668,7 +668,7 @@ def test_whatever_happens_readers_see_one_whole_generation(
 ) -> None:
     failpoints, slices, ends = Failpoints(), [0], {}
 
-    async def high_watermarks(_: str, shards: list[ShardId]) -> dict[ShardId, int]:
+    async def high_watermarks(_: str, shards: list[ShardId], **_security: object) -> dict[ShardId, int]:
         return {shard: ends.get(str(shard), 0) for shard in shards}
 
     def take(fill: Backfill, _rate: float | None) -> list[str]:

@@ -33,7 +33,7 @@ EVENT = (
 class MemoryLog:
     """Stands for the control topic."""
 
-    def __init__(self, _: str) -> None:
+    def __init__(self, *_: object) -> None:
         self.values: list[bytes | None] = []
 
     async def append(self, key: bytes, value: bytes) -> None:
@@ -71,7 +71,7 @@ class Service:
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ends(_: str, shards: Sequence[ShardId]) -> dict[ShardId, int]:
+    async def ends(_: str, shards: Sequence[ShardId], **_security: object) -> dict[ShardId, int]:
         return dict.fromkeys(shards, 1)
 
     monkeypatch.setattr(services_module, "KafkaLog", MemoryLog)

@@ -69,7 +69,7 @@ class FakePublisher:
 
 @pytest.fixture(autouse=True)
 def fake_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ends(_: str, shards: Sequence[ShardId]) -> dict[ShardId, int]:
+    async def ends(_: str, shards: Sequence[ShardId], **_security: object) -> dict[ShardId, int]:
         return dict.fromkeys(shards, 5)
 
     monkeypatch.setattr(services_module, "Publisher", FakePublisher)

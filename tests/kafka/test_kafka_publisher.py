@@ -201,7 +201,7 @@ def test_a_broker_that_goes_away_is_named_within_the_deadline(
             started = time.monotonic()
             with pytest.raises(UnavailableError, match=broker.address):
                 await publisher.publish_many([upsert("b"), upsert("c")])
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 12
 
     asyncio.run(scenario())
 

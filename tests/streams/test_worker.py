@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.backends import new_redis
+from bench.backends import begin_anew, new_redis
 from bench.crash import NAMESPACE, Cluster, Model, Ordeal, compare, publish
 from tessera.embedded.process import free_port
 from tessera.events.topics import DOCUMENTS
@@ -106,10 +106,7 @@ def test_a_log_made_anew_is_refused_and_indexed_once_it_is_adopted(cluster: Clus
     applied_before = Model()
     asyncio.run(publish_and_compare(cluster, applied_before, seed=1))
 
-    port = cluster.broker.port
-    cluster.broker.stop()
-    cluster.broker = type(cluster.broker)(cluster.folder / "broker", port)
-    cluster.broker.start()
+    begin_anew(cluster.broker)
 
     async def refused_then_adopted() -> None:
         model = Model()

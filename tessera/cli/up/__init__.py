@@ -83,6 +83,6 @@ def _with_servers(settings: Settings, stack: ExitStack) -> tuple[Settings, tuple
         servers.append(redis)
     if not settings.broker:
         broker = stack.enter_context(EmbeddedBroker(settings.data_dir / "broker"))
-        found |= {"broker": broker.address, "embedded": True}
+        found |= {"broker": broker.address, "embedded": True, "kafka_protocol": "PLAINTEXT"}
         servers.append(broker)
     return settings.model_copy(update=found), tuple(servers)

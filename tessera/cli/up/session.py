@@ -38,6 +38,7 @@ from tessera.generations.bootstrap import bootstrap
 from tessera.generations.control import ControlLog, KafkaLog
 from tessera.kafka.admin import ensure_topics
 from tessera.kafka.publisher import Publisher
+from tessera.kafka.security import security_of
 from tessera.overview import read_overview
 from tessera.settings import CONFIG_VARIABLE, Settings, redacted
 from tessera.store.base import Head, ShardId, ShardStore
@@ -129,9 +130,10 @@ class Session:
     async def _set_up(self, store: ShardStore) -> list[Head | None]:
         """Topics, registry, release, adopted logs, address file; returns the heads as they are then."""
         settings = self._plan.settings
-        counts = await ensure_topics(settings.broker, settings.partitions)
+        counts = await ensure_topics(settings.broker, settings.partitions, security=security_of(settings))
         await bootstrap(store, {topic: counts[topic] for topic in CHANGE_TOPICS})
-        await ControlLog(KafkaLog(settings.broker), settings.namespace).reapply(store)
+        log = KafkaLog(settings.broker, security_of(settings))
+        await ControlLog(log, settings.namespace).reapply(store)
         if self._plan.adopts_logs:
             await adopt_known_logs(store)
         declared = {source.name: source for source in settings.catalog.declared}
