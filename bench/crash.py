@@ -133,10 +133,14 @@ class Cluster:
 
     def start(self) -> None:
         """Start servers, then workers."""
+        self.start_servers()
+        self.workers = [self._worker() for _ in range(self.ordeal.workers)]
+
+    def start_servers(self) -> None:
+        """Start the broker and the store."""
         (self.folder / "tessera.toml").write_text(self.settings)
         self.broker.start()
         self.redis.start()
-        self.workers = [self._worker() for _ in range(self.ordeal.workers)]
 
     def stop(self) -> None:
         """Stop everything that was started, workers first."""

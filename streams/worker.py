@@ -73,7 +73,12 @@ async def run(settings: Settings) -> int:
         await store.ping()
         kafka = logging.getLogger("aiokafka")
         kafka.setLevel(logging.CRITICAL)  # a broker that is not there is reported once, by what follows
-        topics = await ensure_topics(settings.broker, settings.partitions, security=security_of(settings))
+        topics = await ensure_topics(
+            settings.broker,
+            settings.partitions,
+            replication_factor=settings.replication_factor,
+            security=security_of(settings),
+        )
         kafka.setLevel(logging.WARNING)
         partitions = {topic: topics[topic] for topic in CHANGE_TOPICS}
         await bootstrap(store, partitions)

@@ -81,6 +81,9 @@ class Settings(BaseSettings):
     partitions: int = Field(
         4, ge=1, le=1024, description="partitions of each change topic when it is created"
     )
+    replication_factor: int = Field(
+        1, ge=1, le=99, description="copies of each topic that is created, on as many brokers"
+    )
     host: str = Field("127.0.0.1", min_length=1, description="address the HTTP service binds to")
     port: int = Field(8765, ge=0, le=65535, description="port of the HTTP service; 0 takes a free one")
     metrics_port: int | None = Field(

@@ -130,7 +130,12 @@ class Session:
     async def _set_up(self, store: ShardStore) -> list[Head | None]:
         """Topics, registry, release, adopted logs, address file; returns the heads as they are then."""
         settings = self._plan.settings
-        counts = await ensure_topics(settings.broker, settings.partitions, security=security_of(settings))
+        counts = await ensure_topics(
+            settings.broker,
+            settings.partitions,
+            replication_factor=settings.replication_factor,
+            security=security_of(settings),
+        )
         await bootstrap(store, {topic: counts[topic] for topic in CHANGE_TOPICS})
         log = KafkaLog(settings.broker, security_of(settings))
         await ControlLog(log, settings.namespace).reapply(store)
