@@ -37,7 +37,7 @@ HEARTBEAT_S = 5.0
 ASK_AGAIN_S = 10.0
 """After this time it is asked again whether the token is good: a stream may be open for weeks."""
 
-MAX_STREAMS = 64
+MAX_STREAMS = 1_024
 """Each holds a connection open: pages left open everywhere must not use up those that searches need."""
 
 QUEUED = 16
