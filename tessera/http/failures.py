@@ -57,6 +57,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:  # the framework's word for a body that is not even text
+        return failure(422, "invalid_json", "the body is not JSON in UTF-8", field="")
     codes = {404: "not_found", 405: "method_not_allowed"}
     message = f"no such route: {request.url.path}" if error.status_code == 404 else str(error.detail)
     return failure(error.status_code, codes.get(error.status_code, "http_error"), message)
