@@ -98,7 +98,13 @@ def decode(data: bytes) -> Segment:
         raise CorruptionError(
             f"segment of {len(data)} bytes fails its checksum: cut short or changed; {_REMEDY}"
         )
-    return _decode_body(body, version)
+    try:
+        return _decode_body(body, version)
+    except (zstandard.ZstdError, struct.error, ValueError, LookupError, TypeError, OverflowError) as error:
+        # Its checksum is right, so it was written like this.
+        raise CorruptionError(
+            f"segment of {len(data)} bytes holds no segment ({type(error).__name__}); {_REMEDY}"
+        ) from error
 
 
 _REMEDY = "restore the server from a backup, or rebuild the generation"
