@@ -16,6 +16,9 @@ from tessera.store.base import ShardId
 
 LogFormat = Literal["text", "json"]
 
+AUDIT: Final = "tessera.audit"
+"""Who asked for what only the operator may, and who was refused: always written."""
+
 OWN: Final = ("tessera", "streams")
 
 REPEAT_AFTER_S: Final = 30.0
@@ -46,6 +49,7 @@ def configure_logging(
     root.setLevel(logging.WARNING)
     for name in OWN:
         logging.getLogger(name).setLevel(own_level)
+    logging.getLogger(AUDIT).setLevel(logging.INFO)
 
 
 def stack_of(error: BaseException | None) -> str:

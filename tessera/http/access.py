@@ -11,6 +11,7 @@ import ipaddress
 import logging
 from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import Depends, Query, Request
 
@@ -18,9 +19,11 @@ from tessera.callers.caller import EVERYONE, OPERATOR, Caller, Role
 from tessera.callers.directory import Directory, is_guarded
 from tessera.errors import SettingsError
 from tessera.http.failures import RefusedError
+from tessera.logs import AUDIT
 from tessera.settings import Settings
 
 logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
 
 
 def is_loopback(host: str) -> bool:
@@ -67,20 +70,36 @@ async def current_caller(request: Request) -> Caller:
     return identify(request.app.state.callers, request.headers.get("authorization"))
 
 
-def _requires(caller: Caller, role: Role) -> Caller:
+def _requires(caller: Caller, role: Role, request: Request) -> Caller:
     if not caller.may(role):
+        _note(logging.WARNING, "refused", caller, request)
         raise RefusedError(403, "forbidden", f"this needs the role {role}; the token is a {caller.role}'s")
     return caller
 
 
-async def monitor(caller: Annotated[Caller, Depends(current_caller)]) -> Caller:
+async def monitor(request: Request, caller: Annotated[Caller, Depends(current_caller)]) -> Caller:
     """The caller, who may see counts of everything (403 otherwise)."""
-    return _requires(caller, "monitor")
+    return _requires(caller, "monitor", request)
 
 
-async def operator(caller: Annotated[Caller, Depends(current_caller)]) -> Caller:
-    """The caller, who must be the operator (403 otherwise)."""
-    return _requires(caller, "operator")
+async def operator(request: Request, caller: Annotated[Caller, Depends(current_caller)]) -> Caller:
+    """The caller, who must be the operator (403 otherwise); what it asks for is noted."""
+    _requires(caller, "operator", request)
+    _note(logging.INFO, "asked for", caller, request)
+    return caller
+
+
+def _note(level: int, what: str, caller: Caller, request: Request) -> None:
+    """A line of the audit log. Of a step of a generation's life, the control log also holds the reason."""
+    client = request.client.host if request.client is not None else "unknown"
+    path = quote(request.url.path)  # as it can stand in a line, whatever was asked for
+    extra = {
+        "actor": caller.name,
+        "role": caller.role,
+        "client": client,
+        "operation": f"{request.method} {path}",
+    }
+    audit.log(level, "%s %s by %s (%s) at %s", request.method, path, caller.name, what, client, extra=extra)
 
 
 async def visible_principals(
