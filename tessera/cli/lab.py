@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera.cli.terminal import console, counted, print_json, printable, progress
-from tessera.errors import SettingsError
+from tessera.documents.digests import document_digest
+from tessera.errors import QueryError, SettingsError
+from tessera.events.content import decode_content
+from tessera.generations.cases import evidence_digest
 from tessera.lab.plan import RetrieverName, load_plan
 from tessera.lab.results import ContextFigures, Counts, LabResult, PolicyResult, to_value
 from tessera.lab.run import run as run_plan
@@ -54,6 +58,35 @@ def run(file: Path, retriever: str, budgets: Sequence[int], report: Path | None,
             out.print(f"report: {printable(str(report))}")
     if result.failed:
         raise typer.Exit(1)
+
+
+def show_case(
+    file: Path, quote: str, question: str, source: str, doc_id: str | None, *, as_json: bool
+) -> None:
+    """Print a case for a quote of a document, JSON either way. QueryError where it is not there just once."""
+    try:
+        text, _ = decode_content(file.read_bytes())
+    except OSError as error:
+        raise QueryError(f"{file}: cannot be read ({error.strerror}): name a document") from error
+    places = [match.start() for match in re.finditer(re.escape(quote), text)] if quote.strip() else []
+    if len(places) != 1:
+        found = "does not stand in it: blank space counts"
+        if places:
+            found = f"stands {len(places)} times in it: give more of it"
+        raise QueryError(f"--quote: {quote[:60]!r} {found}")
+    start = places[0]
+    name = doc_id or file.name
+    case = {
+        "id": f"{Path(name).stem}-{start}",
+        "question": question,
+        "source": source,
+        "doc_id": name,
+        "start": start,
+        "end": start + len(quote),
+        "digest": evidence_digest(quote),
+        "content_digest": document_digest(text),
+    }
+    print_json(case)
 
 
 def _show(result: LabResult, out: Console) -> None:

@@ -17,7 +17,16 @@ import typer
 from tessera.cli.generation import generation_app
 from tessera.cli.options import Broker, Config, DataDir, Json, Redis, servers
 from tessera.cli.token import token_app
-from tessera.errors import QueryError, SettingsError, TesseraError, UnavailableError
+from tessera.errors import (
+    AuditError,
+    CaseError,
+    PlanError,
+    PolicyError,
+    QueryError,
+    SettingsError,
+    TesseraError,
+    UnavailableError,
+)
 
 FAILED = 1
 USED_WRONGLY = 2
@@ -79,7 +88,7 @@ Complain = Callable[[str, str], None]
 def _explain(error: Exception, complain: Complain) -> int | None:
     """Tell the error and return the exit status; None where it is not one that a user can act on."""
     if isinstance(error, TesseraError):
-        wrong = isinstance(error, (SettingsError, QueryError))
+        wrong = isinstance(error, (SettingsError, QueryError, PolicyError, PlanError, CaseError, AuditError))
         code = getattr(error, "reason", "") or ("invalid_request" if wrong else "failed")
         complain("unavailable" if isinstance(error, UnavailableError) else code, str(error))
         return USED_WRONGLY if wrong or code in MISTYPED else FAILED
@@ -207,6 +216,23 @@ def lab_run(
     from tessera.cli import lab as command
 
     command.run(file, retriever, budget or [], report, as_json=as_json)
+
+
+@lab_app.command("case", epilog="Example: tessera lab case notes/rent.md --quote 'Due monthly, in euro.'")
+def lab_case(
+    file: Annotated[Path, typer.Argument(help="The document.")],
+    quote: Annotated[str, typer.Option("--quote", metavar="TEXT", help="The evidence, as it stands there.")],
+    question: Annotated[str, typer.Option("--question", metavar="TEXT", help="What it answers.")] = "",
+    source: Annotated[str, typer.Option("--source", metavar="NAME", help="The source's name.")] = "notes",
+    doc_id: Annotated[
+        str | None, typer.Option("--doc-id", metavar="ID", help="The document's id; else the file's name.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a query case of a quote: its span and digests, as a line of a file of questions."""
+    from tessera.cli import lab as command
+
+    command.show_case(file, quote, question, source, doc_id, as_json=as_json)
 
 
 @app.command(epilog="Example: tessera ingest docs/ --source wiki --watch")

@@ -23,6 +23,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
@@ -124,12 +125,19 @@ def load_case_lines(path: str | Path) -> tuple[Case, ...]:
 def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CaseError(f"{path}: cannot be read ({error}): give a case file in UTF-8") from error
+    except OSError as error:
+        raise CaseError(f"{path}: cannot be read ({error.strerror}): name a case file") from error
+    except UnicodeDecodeError as error:
+        raise CaseError(f"{path}: is not UTF-8 ({error}): save it as UTF-8") from error
 
 
 def parse_cases(text: str, where: str = "the case file") -> CaseSet:
     """The case set of a file's text; raises as :func:`load_cases`, with ``where`` as the file's name."""
+    if _is_json_lines(text):
+        raise CaseError(
+            f"{where}: holds JSON lines, as the lab takes them; a comparison needs thresholds too: "
+            '{"thresholds": {…}, "cases": [those lines]}, which the lab takes as well'
+        )
     value = _json(text, where)
     top = _Fields(value, where, ("thresholds", "cases"), ("k",))
     k = top.count("k", 1, MAX_K) if "k" in top.value else DEFAULT_K
@@ -143,7 +151,11 @@ def parse_cases(text: str, where: str = "the case file") -> CaseSet:
 
 
 def parse_case_lines(text: str, where: str = "the case file") -> tuple[Case, ...]:
-    """The cases in JSON lines, blank ones left out; raises as :func:`load_case_lines`."""
+    """The cases in JSON lines or of a case file; raises as :func:`load_case_lines`."""
+    with suppress(ValueError):
+        whole = json.loads(text)
+        if isinstance(whole, dict) and "cases" in whole:
+            return parse_cases(text, where).cases
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     cases = [
         (number, _case(_json(line, at), at)) for number, line in lines for at in [f"{where}: line {number}"]
@@ -152,6 +164,16 @@ def parse_case_lines(text: str, where: str = "the case file") -> tuple[Case, ...
         raise CaseError(f"{where}: holds no case: write one JSON object per line")
     _require_distinct(cases, f"{where}: line")
     return tuple(case for _, case in cases)
+
+
+def _is_json_lines(text: str) -> bool:
+    lines = [line for line in text.split("\n") if line.strip()]
+    if len(lines) < 2:
+        return False
+    try:
+        return all(isinstance(json.loads(line), dict) for line in lines[:2])
+    except ValueError:
+        return False
 
 
 def _json(text: str, where: str) -> Any:

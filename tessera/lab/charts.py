@@ -23,6 +23,9 @@ FATE_COLOURS: Final[dict[Fate, str]] = {
     "packing": "#010107",
     "grounding": "#010108",
 }
+DASHES: Final[tuple[tuple[float, ...], ...]] = ((), (5, 3), (1.5, 2), (7, 2, 1.5, 2), (9, 4), (2, 1))
+"""How the lines of each assembly are broken, in points: as many as there are assemblies."""
+
 SERIES: Final = ("#010109", "#01010a", "#01010b", "#01010c", "#01010d", "#01010e")
 _VARIABLES: Final = {
     INK: "--ink",
@@ -111,13 +114,13 @@ def tradeoff(result: LabResult) -> str:
             axes.set_title(f"{title} of the context")
             axes.grid(visible=True, axis="y")
             for number, policy in enumerate(policies):
-                for dashes, assembly in zip(("-", (0, (3, 2)), ":"), names, strict=False):
+                for dashes, assembly in zip(DASHES, names, strict=False):
                     ways = [way for way in policy.contexts if way.assembly == assembly]
                     axes.plot(
                         [way.budget for way in ways],
                         [getattr(way, figure_of) for way in ways],
                         color=SERIES[number % len(SERIES)],
-                        linestyle=dashes,
+                        linestyle=(0, dashes) if dashes else "-",
                         marker="o",
                         markersize=3.5,
                         linewidth=1.6,

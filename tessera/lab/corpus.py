@@ -115,9 +115,16 @@ def load_questions(path: Path, corpus: Corpus) -> tuple[Question, ...]:
     the document says there: a lab that left stale cases out would praise whoever made them stale.
     """
     asked: dict[str, list[Case]] = {}
+    faults = []
     for case in load_case_lines(path):
-        _require_evidence(case, corpus, f"{path}: case {case.id!r}")
+        try:
+            _require_evidence(case, corpus, f"case {case.id!r}")
+        except CaseError as error:
+            faults.append(str(error))
         asked.setdefault(case.question, []).append(case)
+    if faults:
+        more = f"; and {len(faults) - FAULTS_TOLD} more cases" if len(faults) > FAULTS_TOLD else ""
+        raise CaseError(f"{path}: {'; '.join(faults[:FAULTS_TOLD])}{more}")
     return tuple(Question(text, tuple(cases)) for text, cases in asked.items())
 
 
@@ -130,21 +137,32 @@ def _require_evidence(case: Case, corpus: Corpus, where: str) -> None:
             f"{where}: the run has no document {case.source}/{case.doc_id}; it has {known}: mend the case, "
             "or add the document to the plan"
         )
-    if case.content_digest and case.content_digest != document.content_digest:
-        raise CaseError(f"{where}: {document.key} has changed since ({document.content_digest}): {_AGAIN}")
-    if case.end > len(document.text):
-        raise CaseError(
-            f"{where}: its span {case.start} to {case.end} is outside {document.key}, which has "
-            f"{len(document.text)} characters: {_AGAIN}"
-        )
     evidence = document.text[case.start : case.end]
-    if evidence_digest(evidence) != case.digest:
+    stands = case.end <= len(document.text) and evidence_digest(evidence) == case.digest
+    if not stands:
+        span = f"from {case.start} to {case.end}"
+        raise CaseError(f"{where}: {document.key} does not say that {span}{_moved(case, document)}")
+    if case.content_digest and case.content_digest != document.content_digest:
         raise CaseError(
-            f"{where}: {document.key} does not say that from {case.start} to {case.end}, but "
-            f"{evidence[:60]!r}…: {_AGAIN}"
+            f"{where}: {document.key} has changed, its content_digest is {document.content_digest} now, and "
+            "the evidence still stands where it did: take the new digest, or leave it out"
         )
     if not evidence.strip():
         raise CaseError(f"{where}: its evidence is blank: give a span with words")
 
 
-_AGAIN = "take the span and its digests anew"
+FAULTS_TOLD = 20
+"""Cases named in one message."""
+
+SEARCHED = 1_000_000
+"""Characters of a document in which evidence that moved is looked for."""
+
+
+def _moved(case: Case, document: LabDocument) -> str:
+    """Where the evidence of a case stands now, as far as its length and digest tell."""
+    length = case.end - case.start
+    text = document.text[:SEARCHED]
+    for start in range(len(text) - length + 1):
+        if evidence_digest(text[start : start + length]) == case.digest:
+            return f", but from {start} to {start + length} now: take these"
+    return ": take the span and its digests anew (`tessera lab case`)"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.errors import PlanError, SettingsError
-from tessera.lab.results import ContextFigures, LabResult
+from tessera.lab.results import CaseOutcome, ContextFigures, LabResult
 
 SHOWN: Final = 200
 """Failures of one policy in a report: a page of tens of thousands opens in no browser. JSON has all."""
@@ -20,9 +20,7 @@ def require_libraries() -> None:
     """:class:`~tessera.errors.SettingsError` where what draws a report is not installed."""
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
-        raise SettingsError(
-            f"--report: {' and '.join(missing)} is not installed: pip install 'tessera-indexer[lab]'"
-        )
+        raise SettingsError(f"--report: needs {' and '.join(missing)}: pip install 'tessera-indexer[lab]'")
 
 
 def require_folder(path: Path) -> None:
@@ -66,9 +64,22 @@ def render(result: LabResult) -> str:
         best=_best(result),
         fates=charts.FATE_WORDS,
         cuts=charts.CUTS,
+        dashes=[" ".join(map(str, each)) for each in charts.DASHES],
         series=[f"--series-{number % len(charts.SERIES)}" for number in range(len(result.policies))],
         shown=SHOWN,
+        lost=_lost(result),
     )
+
+
+def _lost(result: LabResult) -> dict[str, list[CaseOutcome]]:
+    """By policy the cases that some context does not keep, those that most lose first."""
+    return {
+        policy.name: sorted(
+            (each for each in policy.outcomes if set(each.fates) != {"kept"}),
+            key=lambda each: each.fates.count("kept"),
+        )
+        for policy in result.policies
+    }
 
 
 def _way(found: ContextFigures) -> str:

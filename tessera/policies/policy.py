@@ -221,7 +221,9 @@ class ChunkPolicy:
         for table in ("run_logs", "ci_logs"):
             rule: TextPolicy = getattr(self, table)
             if rule.parser == "markdown":
-                raise PolicyError(f"parser of {table} is 'markdown': a log has none, choose another parser")
+                raise PolicyError(
+                    f"parser of {table} is 'markdown': a log is no Markdown, choose another parser"
+                )
             if rule.parent_context == "section":
                 raise PolicyError(
                     f"parent_context of {table} is 'section': a log goes on behind its sections, choose "

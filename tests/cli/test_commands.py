@@ -57,7 +57,8 @@ COMMANDS = commands()
 def test_every_command_of_the_interface_is_there() -> None:
     assert set(COMMANDS) == {
         "up", "worker", "serve", "ingest", "publish", "search", "context", "coverage", "ground", "chunk",
-        "audit", "lab run", "token add", "token list", "token revoke", "status", "shard adopt-log",
+        "audit", "lab run", "lab case",
+        "token add", "token list", "token revoke", "status", "shard adopt-log",
         "deadletter list", "deadletter show", "deadletter replay", "deadletter discard",
         *(f"generation {name}" for name in (
             "create", "list", "show", "backfill", "pause", "resume", "verify", "compare", "abandon",
@@ -179,7 +180,7 @@ def test_publish_names_line_and_field_before_anything_is_sent(
 
 def test_chunk_says_what_to_do_about_an_unknown_policy(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.md").write_text("x\n")
-    assert entry.run(["chunk", "a.md", "--policy", "bogus"]) == 1
+    assert entry.run(["chunk", "a.md", "--policy", "bogus"]) == 2
     assert "give a built-in name or a TOML file" in capsys.readouterr().err
 
 

@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         with pytest.raises(CaseError, match=re.escape(f"{path}: cannot be read")):
             load_cases(path)
     (tmp_path / "latin.json").write_bytes(b"\xff")
-    with pytest.raises(CaseError, match="cannot be read"):
+    with pytest.raises(CaseError, match="is not UTF-8"):
         load_cases(tmp_path / "latin.json")
 
 

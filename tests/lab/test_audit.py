@@ -284,4 +284,4 @@ def test_the_command_prints_figures_and_fails_where_a_gate_does(tmp_path: Path) 
     assert json.loads(audited(EXAMPLE, "--json").stdout)["decision"] == "PASS_DECLARED_COVERAGE_GATES"
     assert audited(replace(EXAMPLE, gates=Gates(max_mean_minimal_waste_tokens=2.9))).returncode == 1
     refused = audited(replace(EXAMPLE, cases=()))
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)

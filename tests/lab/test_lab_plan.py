@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from plans import PLAN, case_line, write_plan
+from plans import CASES, PLAN, TEXTS, case_line, write_plan
 
+from tessera.cli import main as entry
+from tessera.documents.digests import document_digest
 from tessera.errors import CaseError, PlanError
-from tessera.generations.cases import evidence_digest
+from tessera.generations.cases import evidence_digest, load_cases
 from tessera.lab.corpus import load_corpus, load_questions
 from tessera.lab.plan import load_plan
 
@@ -141,9 +144,12 @@ def test_globs_choose_documents(tmp_path: Path) -> None:
             "the run has no document notes/rivers/none.md; it has notes/kitchen.md",
         ),
         ({"source": "else"}, "the run has no document else/rivers/levels.md"),
-        ({"end": 10_000}, "is outside notes/rivers/levels.md, which has"),
+        ({"end": 10_000}, "notes/rivers/levels.md does not say that from 52 to 10000: take"),
         ({"start": 0}, "notes/rivers/levels.md does not say that from 0 to"),
-        ({"content_digest": "sha256:" + "0" * 64}, "notes/rivers/levels.md has changed since"),
+        (
+            {"content_digest": "sha256:" + "0" * 64},
+            "notes/rivers/levels.md has changed, its content_digest is sha256:",
+        ),
         ({"start": 8, "end": 10, "digest": evidence_digest("\n\n")}, "its evidence is blank"),
     ],
 )
@@ -163,3 +169,41 @@ def test_cases_that_ask_the_same_are_one_question(tmp_path: Path) -> None:
     assert [[case.id for case in question.cases] for question in questions] == [
         ["level"], ["told"], ["across"], ["lock"], ["cups", "plates"],
     ]  # fmt: skip
+
+
+def test_all_cases_that_do_not_fit_are_named_with_where_their_evidence_is_now(tmp_path: Path) -> None:
+    lines = [case_line("level", start=0, end=len(CASES["level"][2])), case_line("told", doc_id="none.md")]
+    plan = load_plan(write_plan(tmp_path, lines=[*lines, case_line("lock")]))
+    start = TEXTS["rivers/levels.md"].index(CASES["level"][2])
+    with pytest.raises(CaseError) as caught:
+        load_questions(plan.questions, load_corpus(plan))
+    assert f"case 'level': notes/rivers/levels.md does not say that from 0 to 39, but from {start} to" in str(
+        caught.value
+    )
+    assert "case 'told': the run has no document notes/none.md" in str(caught.value)
+
+
+def test_questions_and_comparison_take_one_file(tmp_path: Path) -> None:
+    path = write_plan(tmp_path)
+    lines = [json.loads(case_line(name)) for name in CASES]
+    with pytest.raises(CaseError, match="holds JSON lines"):
+        load_cases(tmp_path / "questions.jsonl")
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"thresholds": {"min_recall": 0.5}, "cases": lines}))
+    plan = load_plan(path)
+    assert len(load_questions(plan.questions, load_corpus(plan))) == 5
+    assert len(load_cases(tmp_path / "questions.jsonl").cases) == len(CASES)
+
+
+def test_a_case_is_made_of_a_quote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_plan(tmp_path)
+    question, doc_id, evidence = CASES["lock"]
+    made = ["lab", "case", str(tmp_path / "texts" / doc_id), "--question", question, "--doc-id", doc_id]
+    assert entry.run([*made, "--quote", evidence]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert {**line, "id": "lock"} == {
+        **json.loads(case_line("lock")),
+        "content_digest": document_digest(TEXTS[doc_id]),
+    }
+    for quote in ("no such words", "|", " "):
+        assert entry.run([*made, "--quote", quote]) == 2
+    assert "does not stand in it" in capsys.readouterr().err
