@@ -51,6 +51,11 @@ async def _invalid(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     if first["type"] == "missing" and first["loc"] == ("body",):
         return failure(422, "invalid_request", "a JSON body is needed, {} at least", field="")
+    if first["type"] == "json_invalid":
+        return failure(422, "invalid_json", f"the body is not JSON: {first['ctx']['error']}", field="")
+    if first["loc"] == ("body",):
+        wanted = "a JSON object, sent with the header Content-Type: application/json"
+        return failure(422, "invalid_request", f"the body must be {wanted}", field="")
     field = ".".join(str(part) for part in first["loc"] if part not in ("query", "path", "body"))
     return failure(422, "invalid_request", f"{field}: {first['msg']}", field=field)
 

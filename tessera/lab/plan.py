@@ -160,7 +160,9 @@ def _parsed(text: str, where: str) -> PlanFile:
         raise PlanError(f"{where}: holds a date or a time, which no key takes: take it out") from error
     except ValidationError as error:
         # Where one of several forms may stand, each tells why it is not that one: the deepest is meant.
-        first = max(error.errors(include_url=False, include_input=False), key=lambda each: len(each["loc"]))
+        # And what is missing may stand there under a mistyped name, which tells more.
+        told = error.errors(include_url=False, include_input=False)
+        first = max(told, key=lambda each: (len(each["loc"]), each["type"] in UNKNOWN_KEY))
         raise PlanError(f"{where}: {_place(first['loc'])}: {_explained(dict(first))}") from error
 
 
@@ -175,6 +177,8 @@ def _place(place: Sequence[int | str]) -> str:
     return ", ".join(word for word in words if "[" not in word and word not in ("str", "FolderOfDocuments"))
 
 
+UNKNOWN_KEY: Final = ("unexpected_keyword_argument", "extra_forbidden")
+
 _TABLES: Final = {
     "gates": Gates,
     "cost": Prices,
@@ -185,7 +189,7 @@ _TABLES: Final = {
 
 def _explained(first: dict[str, Any]) -> str:
     place = first["loc"]
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+    if first["type"] in UNKNOWN_KEY:
         of = _TABLES.get(str(place[0]), PlanFile) if len(place) > 1 else PlanFile
         return f"unknown key; allowed are {', '.join(each.name for each in fields(of))}"
     if first["type"].startswith("missing"):
@@ -254,7 +258,7 @@ def _policies(given: Sequence[Candidate], folder: Path, where: str) -> list[Chun
         try:
             policy = load_policy(each.policy if each.policy in BUILT_IN else folder / each.policy)
         except PolicyError as error:
-            raise PlanError(f"{at}: {error}: give a built-in name or a TOML file that is one") from error
+            raise PlanError(f"{at}: {error}") from error
         _require(
             policy.name not in found, f"{at}: a policy named {policy.name!r} is there already: rename it"
         )

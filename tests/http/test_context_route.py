@@ -227,3 +227,19 @@ def test_one_search_in_twenty_is_looked_at_for_hits_that_repeat_each_other() -> 
         assert sample(name, (await client.get("/metrics")).text) - before == 2
 
     with_service(use, HANDBOOK)
+
+
+def test_a_body_that_is_no_object_is_told_as_that() -> None:
+    async def use(client: Client) -> None:
+        for content, words in (
+            (b"quotes=1", "must be a JSON object, sent with the header Content-Type"),
+            (b"[]", "must be a JSON object"),
+            (b"{", "the body is not JSON"),
+            (b"\xff", "JSON"),
+        ):
+            kind = "text/plain" if content == b"quotes=1" else "application/json"
+            answer = await client.post("/api/ground", content=content, headers={"Content-Type": kind})
+            assert answer.status_code == 422
+            assert words in answer.json()["error"]["message"]
+
+    with_service(use, HANDBOOK)

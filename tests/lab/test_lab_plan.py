@@ -63,6 +63,11 @@ def test_files_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
         ('["joined", "sentences"]', "[]", "lab.toml: assembly is empty"),
         ('questions = "questions.jsonl"', "", "lab.toml: questions: is missing"),
         ("[[policies]]", "[[policy]]", "lab.toml: policy: unknown key; allowed are documents"),
+        (
+            'path = "texts"',
+            'pth = "texts"',
+            "documents, number 1, pth: unknown key; allowed are source, path",
+        ),
         ('policy = "tiny.toml"', 'policy = "paragraph"', "policies, number 2: a policy named 'paragraph' is"),
         ('policy = "tiny.toml"', 'policy = "none.toml"', "policies, number 2: policy '"),
         ('policy = "tiny.toml"', 'plicy = "x"', "lab.toml: policies, number 2, p"),
