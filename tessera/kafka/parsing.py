@@ -18,6 +18,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.memory_records import MemoryRecords
 
 from tessera.events.decoding import DAMAGED_HEADER
+from tessera.kafka.expansion import require_bounded
 
 _FRAME: Final = struct.Struct(">qi")
 """What every batch begins with, whatever its version: base offset, and how many bytes follow."""
@@ -110,6 +111,8 @@ class ReadableBatch:
         batch = MemoryRecords(data).next_batch()
         if not batch.validate_crc():
             raise ValueError("its checksum does not match its bytes")
+        if data[_MAGIC_AT] == _VERSION_2:
+            require_bounded(data)
         self._records = _decoded(batch, data)
         self.next_offset: int = batch.next_offset
         offsets = [record.offset for record in self._records]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import struct
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from aiokafka.consumer.fetcher import PartitionRecords
 from aiokafka.record._crc32c import crc as crc32c
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.backends import Broker
@@ -23,7 +25,9 @@ from tessera.errors import EventError
 from tessera.events.decoding import DAMAGED_HEADER, decode_record
 from tessera.events.digest import record_digest
 from tessera.events.topics import DOCUMENTS
+from tessera.kafka import expansion
 from tessera.kafka.admin import ensure_topics, high_watermarks
+from tessera.kafka.expansion import MAX_BATCH_BYTES
 from tessera.kafka.parsing import ReadableRecords
 from tessera.kafka.probe import probe_log
 from tessera.kafka.reader import open_reader, record_of
@@ -98,6 +102,39 @@ def test_a_batch_whose_checksum_is_wrong_gives_refused_records_for_its_offsets_a
             decode_record(record_of(message))
         assert refused.value.reason == "damaged_batch"
     assert offsets(bad, offset=2) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
+def test_a_batch_that_would_become_gigabytes_is_a_damaged_one_and_is_not_held(codec: str) -> None:
+    builder = DefaultRecordBatchBuilder(2, CODECS[codec], 0, -1, -1, -1, 1 << 30)
+    builder.append(0, 1_000, b"k", bytes(MAX_BATCH_BYTES + 1), [])
+    bomb = bytes(builder.build())
+    tracemalloc.start()
+    *messages, following = fetched(bomb + batch(1, 1))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [message.offset for message in messages] == [0, 1]
+    assert following == 2
+    assert messages[0].headers[0][0] == DAMAGED_HEADER
+    assert b"becomes more than 64 MiB" in messages[0].headers[0][1]
+    assert messages[0].value == bomb
+    assert most < 32 * 1024 * 1024 + 4 * len(bomb)
+
+
+@pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(0, 200_000), kind=st.sampled_from(["same", "drawn"]))
+def test_what_a_sound_batch_becomes_is_never_taken_for_less(codec: str, size: int, kind: str) -> None:
+    builder = DefaultRecordBatchBuilder(2, CODECS[codec], 0, -1, -1, -1, 1 << 30)
+    builder.append(0, 1_000, b"k", bytes(size) if kind == "same" else random.Random(size).randbytes(size), [])
+    data = bytes(builder.build())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expansion, "MAX_BATCH_BYTES", size - 1)
+        patch.setattr(expansion, "_SMALL_BYTES", {})
+        if data[22] & 7 and size:  # a batch that would only grow is left as it is
+            with pytest.raises(ValueError, match="becomes more"):
+                expansion.require_bounded(data)
+    expansion.require_bounded(data)
 
 
 def test_a_batch_in_a_compression_that_nobody_knows_is_a_damaged_one() -> None:
