@@ -59,3 +59,34 @@ def test_a_thousand_streams_are_told_what_changes(stage: Make) -> None:
             await use()
 
     asyncio.run(bounded())
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_clients_that_never_finish_what_they_say_hold_up_nobody(stage: Make) -> None:
+    running = stage()
+    host = f"Host: 127.0.0.1:{running.port}\r\n"
+    begun = (
+        "GET /api/search?q=x HTTP/1.1\r\nHos",
+        f"POST /api/ground HTTP/1.1\r\n{host}Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{",
+        f"POST /api/changes HTTP/1.1\r\n{host}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1",
+    )
+
+    async def use() -> None:
+        held = []
+        for number in range(OPEN // 2):
+            _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            writer.write(begun[number % len(begun)].encode())
+            await writer.drain()
+            held.append(writer)
+        url = f"{running.url}/api/search?q=renewal"
+        for _ in range(20):
+            answer = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read())  # noqa: S310
+            assert b'"hits"' in answer
+        for writer in held:
+            writer.close()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await use()
+
+    asyncio.run(bounded())
