@@ -64,11 +64,11 @@ def test_a_thousand_streams_are_told_what_changes(stage: Make) -> None:
 @pytest.mark.usefixtures("many_descriptors")
 def test_clients_that_never_finish_what_they_say_hold_up_nobody(stage: Make) -> None:
     running = stage()
-    host = f"Host: 127.0.0.1:{running.port}\r\n"
+    headers = f"HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nContent-Type: application/json\r\n"
     begun = (
         "GET /api/search?q=x HTTP/1.1\r\nHos",
-        f"POST /api/ground HTTP/1.1\r\n{host}Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{",
-        f"POST /api/changes HTTP/1.1\r\n{host}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1",
+        f"POST /api/ground {headers}Content-Length: 1000\r\n\r\n{{",
+        f"POST /api/changes {headers}Transfer-Encoding: chunked\r\n\r\n1",
     )
 
     async def use() -> None:
