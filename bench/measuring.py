@@ -55,7 +55,7 @@ def records() -> list[Record]:
 
 MEASURING = (
     (batches, "_count"),
-    (building, "_samples"),
+    (building, "samples_of"),
     (CutFigures, "add"),
     (CutFigures, "add_samples"),
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 from faust.types import AppT, EventT, StreamT
 
+from streams.observed import observe_cut
 from streams.ownership import Admission, OwnedShard, Ownership
 from tessera import metrics, tracing
 from tessera.errors import FencedError, SequenceError
@@ -186,11 +187,6 @@ def _count(owned: OwnedShard, report: BatchReport) -> None:
     metrics.COMMIT_SECONDS.labels(topic).observe(report.commit_s)
     for fault, count in report.parse_faults.items():
         metrics.PARSE_FAILURES.labels(*fault).inc(count)
-    for generation, figures in report.cut.items():
-        metrics.observe_all(metrics.CHUNK_TOKENS.labels(generation), figures.tokens)
-        metrics.observe_all(metrics.CHUNK_OVERLAP_TOKENS.labels(generation), figures.overlaps)
-        for outcome, counts in (("whole", figures.whole), ("split", figures.split)):
-            for source, count in counts.items():
-                metrics.SAMPLES.labels(source, generation, outcome).inc(count)
+    observe_cut(report.cut)
     metrics.observe_all(metrics.FRESHNESS_SECONDS.labels(topic), report.freshness_s)
     metrics.APPLIED_OFFSET.labels(*owned.shard).set(owned.writer.head.applied)

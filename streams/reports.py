@@ -14,12 +14,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
 from streams.ownership import OwnedShard, Ownership
 from streams.tally import Tally
 from tessera import metrics
-from tessera.errors import TesseraError
 from tessera.events.reports import SCHEMA, GenerationReport, ParseFailures, Reason, ShardReport, encode_report
 from tessera.events.topics import METRICS
 from tessera.kafka.connection import NO_SECURITY, Security
@@ -57,23 +55,22 @@ class Reports:
         self._told = ""
 
     async def run(self) -> None:
-        """Report for ever; an unknown error ends the process, as it would anywhere in a worker."""
-        try:
-            while True:
-                await self.round()
-                await asyncio.sleep(ROUND_S)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must see the process end
-            self._ownership.fatal(error)
+        """Report for ever, until cancelled."""
+        while True:
+            await self.round()
+            await asyncio.sleep(ROUND_S)
 
     async def round(self) -> None:
-        """Report what is due now."""
-        for owned in self._ownership.owned:
-            tally = owned.tally
-            reason: Reason | None = "failure" if tally.failed else None
-            if reason is None and time.monotonic() - tally.began >= self._interval_s:
-                reason = "interval"
-            if reason is not None and self._ownership.current(owned):
-                await self._report(owned, reason)
+        """Report what is due now, all of it at once: while a broker is away each waits its time."""
+        due = [(owned, reason) for owned in self._ownership.owned if (reason := self._due(owned)) is not None]
+        await asyncio.gather(*(self._report(owned, reason) for owned, reason in due))
+
+    def _due(self, owned: OwnedShard) -> Reason | None:
+        if not self._ownership.current(owned):
+            return None
+        if owned.tally.failed:
+            return "failure"
+        return "interval" if time.monotonic() - owned.tally.began >= self._interval_s else None
 
     async def _report(self, owned: OwnedShard, reason: Reason) -> None:
         done = owned.begin_tally()
@@ -82,7 +79,7 @@ class Reports:
                 counters = await self._store.counters(owned.shard)
                 report = self._made(owned, done, reason, counters)
                 await self._send(str(owned.shard).encode(), encode_report(report))
-        except (TesseraError, KafkaError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, indexing goes on without a report
             metrics.REPORTS.labels("failed").inc()
             if repr(error) != self._told:
                 self._told = repr(error)
@@ -150,7 +147,7 @@ class ReportProducer:
         self._producer: AIOKafkaProducer | None = None
 
     async def __call__(self, key: bytes, value: bytes) -> None:
-        """Return when the broker's leader has it; KafkaError where it does not take it."""
+        """Return when the broker's leader has it; an error of Kafka where it does not take it."""
         if self._producer is None:
             producer = AIOKafkaProducer(
                 bootstrap_servers=self._bootstrap,

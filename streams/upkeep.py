@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from streams.observed import observe_cut
 from streams.ownership import CheckLogs, OwnedShard, Ownership
 from tessera import metrics
 from tessera.errors import FencedError, SequenceError, TesseraError
@@ -81,6 +82,7 @@ class Upkeep:
         metrics.MERGES.labels(owned.shard.topic).inc(done.merges)
         for generation, documents in done.backfilled.items():
             metrics.BACKFILLED.labels(generation).inc(documents)
+        observe_cut(done.cut)
         if self._ownership.current(owned):
             metrics.LAG.labels(*owned.shard).set(self._lag(owned))
         return busy

@@ -84,7 +84,9 @@ class Settings(BaseSettings):
     replication_factor: int = Field(
         1, ge=1, le=99, description="copies of each topic that is created, on as many brokers"
     )
-    host: str = Field("127.0.0.1", min_length=1, description="address the HTTP service binds to")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="address the HTTP service, and a worker's /metrics, bind to"
+    )
     port: int = Field(8765, ge=0, le=65535, description="port of the HTTP service; 0 takes a free one")
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="port of the worker's /metrics; unset: none"

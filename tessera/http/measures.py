@@ -7,13 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tessera.errors import QueryError
 from tessera.generations.standing import StandingFigures
 from tessera.http.index_metrics import IndexCollector
 
+disable_created_metrics()  # type: ignore[no-untyped-call] # a series more for each, which nobody asks for
 REGISTRY = CollectorRegistry()
 _INDEX = IndexCollector()
 REGISTRY.register(_INDEX)

@@ -22,7 +22,7 @@ from tessera.index.builder import build_segment
 from tessera.index.codec import encode
 from tessera.index.segment import ChunkEntry, DocumentEntry, segment_blob
 from tessera.limits import Limits
-from tessera.shards.building import LiveGeneration, document_entry
+from tessera.shards.building import CutFigures, LiveGeneration, document_entry, samples_of
 from tessera.shards.counting import indexed_counts
 from tessera.shards.cutting import cut_document
 from tessera.shards.standings import moved
@@ -89,7 +89,8 @@ class Backfill:
 class Slice:
     """What one slice writes. ``segment`` is None where no document has a chunk.
 
-    ``lost`` are documents that cannot be written, and why; ``left`` those beyond :data:`SLICE_BYTES`.
+    ``lost`` are documents that cannot be written, and why; ``left`` those beyond :data:`SLICE_BYTES`;
+    ``figures`` tell what was cut.
     """
 
     documents: dict[str, bytes]
@@ -99,6 +100,7 @@ class Slice:
     counters: dict[str, int]
     lost: dict[str, str]
     left: tuple[str, ...] = ()
+    figures: CutFigures = field(default_factory=CutFigures)
 
     def staged(self, generation: str) -> dict[str, bytes]:
         """Blobs to stage and keep."""
@@ -173,6 +175,7 @@ def _cut_slice(
     documents: dict[str, bytes] = {}
     counters: dict[str, int] = {}
     pieces: list[tuple[DocumentEntry, list[ChunkEntry]]] = []
+    figures = CutFigures()
     for draft in drafts:
         record = draft.held
         assert record is not None
@@ -189,12 +192,14 @@ def _cut_slice(
         documents[draft.key] = written.encode()
         standing = moved(standing, generation.name, draft.key, record, written)
         pieces.append((document_entry(draft, record, head.seq + 1), cut.chunks))
+        figures.add(cut.chunks)
+        figures.add_samples(draft.declaration.name, samples_of(draft, record), cut.chunks, 0)
         for what, amount in indexed_counts(cut.state).items():
             name = f"{what}:{generation.name}:{draft.declaration.name}"
             counters[name] = counters.get(name, 0) + amount
     chunks = sum(len(cut) for _, cut in pieces)
     if not chunks:
-        return Slice(documents, None, b"", standing, counters, lost)
+        return Slice(documents, None, b"", standing, counters, lost, figures=figures)
     blob = encode(build_segment(pieces, generation.analyzer))
     segment = SegmentMeta(f"b{head.seq + 1:x}-{head.fence:x}", 0, chunks, len(blob))
-    return Slice(documents, segment, blob, standing, counters, lost)
+    return Slice(documents, segment, blob, standing, counters, lost, figures=figures)

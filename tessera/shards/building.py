@@ -140,7 +140,7 @@ def build_plan(
     if len(generations) > 1:
         remembering = {each.analyzer.identity: RememberingAnalyzer(each.analyzer) for each in generations}
         generations = [replace(each, analyzer=remembering[each.analyzer.identity]) for each in generations]
-    samples = {draft.key: _samples(draft, records[draft.key]) for draft in changed}
+    samples = {draft.key: samples_of(draft, records[draft.key]) for draft in changed}
     for generation in generations:
         _build_generation(plan, changed, stored, records, held_texts, samples, head, generation, applied)
     names = [generation.name for generation in generations]
@@ -161,7 +161,8 @@ def build_plan(
     plan.standings = standings
 
 
-def _samples(draft: Draft, record: DocumentRecord) -> list[Span]:
+def samples_of(draft: Draft, record: DocumentRecord) -> list[Span]:
+    """Spans of the draft's text that are looked for in its chunks."""
     if draft.text is None:
         return []
     return sample_spans(draft.key, record.content_digest, draft.text.data(), is_log=record.is_log)

@@ -19,7 +19,7 @@ from tessera.failpoints import failpoint
 from tessera.generations.registry import WRITTEN, Generation, Registry
 from tessera.logs import on
 from tessera.shards.backfill import LAG_BACKOFF, Backfill, build_slice, missing_keys
-from tessera.shards.building import LiveGeneration
+from tessera.shards.building import CutFigures, LiveGeneration
 from tessera.shards.generations import load_generations
 from tessera.store.base import Commit, GenerationDelta, Head, ShardId, ShardStore, Standing
 
@@ -207,6 +207,7 @@ class Caretaker:
                     )
                 )
                 self._writer.backfilled[generation.name] += len(piece.documents)
+                self._writer.cut_aside.setdefault(generation.name, CutFigures()).merge(piece.figures)
                 failpoint("backfill.committed")
         seconds = time.monotonic() - started
         fill.measured(seconds, len(keys) - len(piece.left))

@@ -82,10 +82,11 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True)
 class SideWork:
-    """What was done beside batches: merges, and documents backfilled by generation."""
+    """What was done beside batches: merges, and by generation the documents backfilled and what was cut."""
 
     merges: int = 0
     backfilled: Mapping[str, int] = field(default_factory=dict)
+    cut: Mapping[str, CutFigures] = field(default_factory=dict)
 
 
 class PureWorkError(Exception):
@@ -136,6 +137,7 @@ class ShardWriter:
         self._commit_s = 0.0
         self._merges = 0
         self.backfilled: Counter[str] = Counter()
+        self.cut_aside: dict[str, CutFigures] = {}
         self._caretaker = Caretaker(store, self)
         self._merger = Merger(store, shard)
 
@@ -405,8 +407,8 @@ class ShardWriter:
 
     def take_side_work(self) -> SideWork:
         """What was done beside batches since this was last called."""
-        done = SideWork(self._merges, dict(self.backfilled))
-        self._merges, self.backfilled = 0, Counter()
+        done = SideWork(self._merges, dict(self.backfilled), self.cut_aside)
+        self._merges, self.backfilled, self.cut_aside = 0, Counter(), {}
         return done
 
     async def _merge(self, generation: str) -> bool:

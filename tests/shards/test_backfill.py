@@ -12,7 +12,7 @@ from test_writer import CATALOG, DOCUMENTS, LINES, LOGS, Log, append, delete, ne
 from tessera.generations.bootstrap import contract_of, read_registry
 from tessera.generations.registry import Generation
 from tessera.policies import load_policy
-from tessera.shards import backfill, caretaker
+from tessera.shards import backfill, caretaker, sampling
 from tessera.shards.fingerprint import add, contribution
 from tessera.shards.writer import ShardWriter
 from tessera.store.base import NO_FINGERPRINT
@@ -314,5 +314,24 @@ def test_a_slice_holds_no_more_text_than_it_may_and_one_document_at_least(monkey
         await fill(writer)
         assert writer.head.standings["g2"].documents == 9
         assert writer.head.seq - seq == 1 + 5 + 1  # adopted; two documents of 121 bytes at a time; complete
+
+    asyncio.run(run())
+
+
+def test_what_a_backfill_cuts_is_told_beside_the_batches(monkeypatch):
+    monkeypatch.setattr(sampling, "ONE_IN", 1)
+
+    async def run() -> None:
+        store, log = MemoryStore(), Log(DOCUMENTS)
+        writer = await new_writer(store, DOCUMENTS)
+        await writer.write([log.add(upsert("v", 1, "One two three. Four five.\n"))])
+        await move(store, g2=second())
+        writer.take_side_work()
+        await fill(writer)
+        done = writer.take_side_work()
+        assert done.backfilled == {"g2": 1}
+        assert sum(done.cut["g2"].tokens) >= 5
+        assert done.cut["g2"].whole.total() + done.cut["g2"].split.total() == sampling.SPANS
+        assert writer.take_side_work().cut == {}
 
     asyncio.run(run())

@@ -100,7 +100,7 @@ def test_a_shard_is_reported_when_it_is_time_and_at_once_after_a_failure() -> No
     asyncio.run(scenario())
 
 
-def test_a_broker_that_is_away_costs_a_count_and_no_batch() -> None:
+def test_a_broker_that_is_away_costs_a_count_and_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         sent = Sent()
         async with Driver(MemoryStore(), partitions=1) as driver:
@@ -110,6 +110,9 @@ def test_a_broker_that_is_away_costs_a_count_and_no_batch() -> None:
             await driver.feed([event(0)])
             await reports.round()
             assert metrics.REPORTS.labels("failed")._value.get() == before + 2
+            monkeypatch.setattr("streams.reports.encode_report", lambda report: 1 / 0)
+            await reports.round()  # whatever it is
+            monkeypatch.undo()
             sent.failing = False
             await driver.feed([event(1, content="Other.")])
             await reports.round()
