@@ -60,7 +60,7 @@ def test_a_generation_by_an_unknown_policy_is_refused_before_any_server_is_asked
 ) -> None:
     monkeypatch.chdir(tmp_path)
     nowhere = ["--broker", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
-    assert entry.run(["generation", "create", "--policy", "bogus", *nowhere]) == 1
+    assert entry.run(["generation", "create", "--policy", "bogus", *nowhere]) == 2
     told = capsys.readouterr().err
     assert "bogus" in told
     assert "give a built-in name or a TOML file" in told

@@ -84,7 +84,7 @@ def test_creating_a_generation_puts_the_tokenizer_where_its_digest_is_looked_for
     TOKENIZERS._read.clear()
     TOKENIZERS._data.clear()
     (tmp_path / "q.toml").write_text(f'name = "q"\n[documents]\ntokenizer = "tokenizers@sha256:{digest}"\n')
-    assert entry.run(["generation", "create", "--policy", "q.toml", *servers]) == 1
+    assert entry.run(["generation", "create", "--policy", "q.toml", *servers]) == 2
     assert f"put its file at {tmp_path}/kept/{digest}.json" in capsys.readouterr().err
 
 
